@@ -1,0 +1,43 @@
+# `make check` is what CI runs first. PYTHON may name the interpreter of any environment: make check PYTHON=.venv/bin/python
+PYTHON ?= python
+CHAOS ?= $(wildcard tests/simulation tests/storage tests/integration)
+FUZZ_SECONDS ?= 60
+REFERENCE ?= bunqueue
+# 114 wants a list of all startable functions, 128 does not see a task_status that is passed on, 124 dislikes routes that
+# need not wait (the framework wants them async), 9xx would ask for a checkpoint in every function.
+ASYNC_OFF = ASYNC114,ASYNC124,ASYNC128,ASYNC9
+
+.PHONY: check fmt lint types test test-slow golden chaos fuzz bench
+
+check: lint types golden test
+
+fmt:
+	$(PYTHON) -m ruff check --fix .
+	$(PYTHON) -m ruff format .
+
+lint:
+	$(PYTHON) -m ruff check .
+	$(PYTHON) -m ruff format --check .
+	$(PYTHON) -m flake8_async --disable $(ASYNC_OFF) $$(find bunqueue_trio -name '*.py')
+	$(PYTHON) -c 'from importlinter.cli import lint_imports_command; lint_imports_command()'
+
+types:
+	$(PYTHON) -m mypy
+
+test:
+	$(PYTHON) -m pytest -m 'not slow'
+
+test-slow:
+	$(PYTHON) -m pytest -m slow
+
+golden:
+	$(PYTHON) scripts/goldens.py
+
+chaos:
+	$(PYTHON) -m pytest $(CHAOS)
+
+fuzz:
+	$(PYTHON) fuzz/fuzz_frames.py -max_total_time=$(FUZZ_SECONDS)
+
+bench:
+	$(PYTHON) scripts/wirebench.py duel --a '$(PYTHON) -m bunqueue_trio' --b '$(REFERENCE)'

@@ -1,0 +1,184 @@
+"""The server: one nursery tree on four floors, and the order in which it starts and stops.
+
+    storage    last to leave: WAL folded in, file closed
+      keepers    the flusher
+        sessions   connections, HTTP, the reaper
+          doors      the TCP listener, the signal watcher
+
+SIGTERM, SIGINT, SIGHUP and SIGQUIT: the doors close and pulls find nothing; what is buffered is flushed and the WAL
+folded in, so that an impatient orchestrator finds nothing left to lose; jobs that are running may still be finished for
+as long as the timeout allows; then the sessions end, and the rest is flushed. A second SIGTERM or SIGINT skips the wait,
+never the flush.
+
+Source: design, "One nursery tree"; R280 to R291, K21, K22.
+"""
+
+from __future__ import annotations
+
+import gc
+import signal
+import sys
+from typing import Literal
+
+import trio
+
+from bunqueue_trio import __version__
+from bunqueue_trio.clock import SystemClock
+from bunqueue_trio.config import Config
+from bunqueue_trio.errors import StorageError
+from bunqueue_trio.ids import Ids
+from bunqueue_trio.logs import get_logger
+from bunqueue_trio.server.broker import Broker
+from bunqueue_trio.server.flusher import Flusher
+from bunqueue_trio.server.reaper import run_reaper
+from bunqueue_trio.server.reporting import Reporting
+from bunqueue_trio.server.startup import load_engine
+from bunqueue_trio.server.storage_health import StorageHealth
+from bunqueue_trio.server.store import Store, open_store
+from bunqueue_trio.server.tcp import TcpServer
+from bunqueue_trio.web.serve import serve_http
+
+log = get_logger("Server")
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+FINAL_FLUSH_S = 30.0
+SWITCH_INTERVAL_S = 0.001  # the writer thread's Python must not keep the loop waiting for Python's usual 5 ms
+
+
+class LostJobsError(StorageError):
+    """Jobs had to be given up at the stop; they are in a spill file and in the log."""
+
+
+class Server:
+    """One run of the server."""
+
+    def __init__(self, config: Config, store: Store, broker: Broker) -> None:
+        self.config = config
+        self.store = store
+        self.broker = broker
+        self.flusher = Flusher(broker, store)
+        self.stop_requested = trio.Event()
+        self.stop_now = trio.Event()
+
+    async def serve(self, task_status: trio.TaskStatus[tuple[int, int]]) -> None:
+        """Run keepers, sessions and doors; returns when the last session has ended."""
+        async with trio.open_nursery() as keepers:
+            await keepers.start(self.flusher.run)
+            await self.flusher.flush_all()  # what recovery has changed is in the file before any port opens
+            async with trio.open_nursery() as sessions:
+                sessions.start_soon(self._run_reaper)
+                tcp = TcpServer(self.broker, self.config, sessions)
+                reporting = Reporting(self.broker, self.store, tcp)
+                http_port = await sessions.start(self._serve_http, reporting)
+                async with trio.open_nursery() as doors:
+                    tcp_port = await doors.start(tcp.run)
+                    doors.start_soon(self._watch_signals)
+                    reporting.is_serving = True
+                    self._announce(tcp_port, http_port)
+                    task_status.started((tcp_port, http_port))
+                    await self.stop_requested.wait()
+                    await self._quiesce()
+                    doors.cancel_scope.cancel(reason="stop requested")
+                sessions.cancel_scope.cancel(reason="quiesced")
+            keepers.cancel_scope.cancel(reason="sessions ended")
+
+    async def finish(self) -> None:
+        """The last flush, after the last session.
+
+        Raises:
+            LostJobsError: the file would not take some jobs.
+        """
+        lost_count = await self.flusher.finish(FINAL_FLUSH_S)
+        if lost_count:
+            raise LostJobsError(f"{lost_count} jobs could not be stored before the stop")
+
+    async def _quiesce(self) -> None:
+        """Let running jobs be finished, but no longer than the timeout, and not at all after a second signal."""
+        self.broker.stop_pulls()
+        with trio.move_on_after(self.config.shutdown_timeout_ms / 1000) as timeout:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._cut_short, timeout)
+                await self.flusher.flush_all()
+                if self.broker.engine.active_count:
+                    log.info(f"Waiting for {self.broker.engine.active_count} active jobs...")
+                await self.broker.wait_idle()
+                nursery.cancel_scope.cancel(reason="idle")
+
+    async def _cut_short(self, timeout: trio.CancelScope) -> None:
+        await self.stop_now.wait()
+        timeout.cancel(reason="second signal")
+
+    async def _watch_signals(self) -> None:
+        with trio.open_signal_receiver(*STOP_SIGNALS) as signals:
+            async for number in signals:
+                if self.stop_requested.is_set():
+                    self.stop_now.set()
+                else:
+                    log.info(f"Received {signal.Signals(number).name}, shutting down...")
+                    self.stop_requested.set()
+
+    async def _run_reaper(self) -> None:
+        await run_reaper(
+            self.broker,
+            worker_timeout_ms=self.config.worker_timeout_ms,
+            worker_cleanup_interval_ms=self.config.worker_cleanup_interval_ms,
+        )
+
+    async def _serve_http(
+        self, reporting: Reporting, *, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        await serve_http(
+            reporting,
+            self.config.bind_host,
+            self.config.http_port,
+            self.stop_requested,
+            self.config.shutdown_timeout_ms / 1000,
+            task_status=task_status,
+        )
+
+    def _announce(self, tcp_port: int, http_port: int) -> None:
+        if self.config.log_format == "json":
+            log.info(
+                "Server started",
+                version=__version__,
+                tcp=f"{self.config.bind_host}:{tcp_port}",
+                http=f"{self.config.bind_host}:{http_port}",
+                data=self.config.data_path,
+            )
+
+
+async def run_server(
+    config: Config, *, task_status: trio.TaskStatus[tuple[int, int]] = trio.TASK_STATUS_IGNORED
+) -> None:
+    """Own every task of the process; return once the last row is on disk.
+
+    Args:
+        task_status: ``started`` gets the bound TCP and HTTP ports once both accept.
+    Raises:
+        StartError: the data file cannot be used.
+        OSError: a port cannot be bound.
+        LostJobsError: the file refused the final flush; the jobs are in a spill file.
+    """
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    async with open_store(config.data_path, synchronous=_synchronous(config)) as store:
+        clock = SystemClock()
+        ids = Ids(store.lease_secret)
+        engine = await store.read(
+            lambda connection: load_engine(connection, ids, clock, lease_grace_ms=config.lease_grace_ms)
+        )
+        gc.freeze()
+        gc.set_threshold(50_000, 20, 50)  # what lives long is frozen; what is made per command has no cycles
+        health = StorageHealth(
+            max_backlog_jobs=config.write_backlog_max_jobs, max_backlog_bytes=config.write_backlog_max_bytes
+        )
+        server = Server(config, store, Broker(engine, clock, store.find_completed, health))
+        try:
+            await server.serve(task_status)
+        finally:
+            with trio.CancelScope(shield=True):
+                await server.finish()
+    log.info("Shutdown complete")
+
+
+def _synchronous(config: Config) -> Literal["NORMAL", "FULL"]:
+    return "FULL" if config.sqlite_synchronous == "FULL" else "NORMAL"

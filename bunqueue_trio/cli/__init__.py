@@ -1,0 +1,1 @@
+"""The command line. Knows settings and exit codes, no queue rule."""

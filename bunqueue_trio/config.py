@@ -1,0 +1,369 @@
+"""Settings: from the environment and from flags, checked as a whole before anything is opened.
+
+`SETTINGS` is the one table of names; parsing, the documentation and its test read it. Each default and its reason
+stand at the field of `Config`. Settings of parts that do not exist yet are not read.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import fields
+
+from bunqueue_trio.errors import ConfigError
+
+IN_MEMORY = ":memory:"
+MAX_COUNT = 2**53  # the largest whole number that every client language can hold
+MAX_FRAME_BYTES = 67_108_864  # the protocol's cap: a larger frame is never accepted
+LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
+
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,20}", re.ASCII)
+
+
+class Config(Struct, frozen=True, kw_only=True, gc=False):
+    """Every setting of a server, checked. Durations are ms, sizes bytes. ``Config()`` holds the defaults.
+
+    Make one with `from_environment`; the constructor checks nothing.
+    """
+
+    tcp_port: int = 6789
+    """The reference's port; 0: any free one."""
+
+    http_port: int = 6790
+    """The reference's port; 0: any free one."""
+
+    host: str | None = None
+    """None: not set, see `bind_host`."""
+
+    auth_tokens: tuple[str, ...] = ()
+    """Empty: nobody has to authenticate."""
+
+    data_path: str = "./bunqueue.db"
+    """A file, so that nothing is lost by default (K37); `IN_MEMORY` only on request."""
+
+    sqlite_synchronous: str = "NORMAL"
+    """NORMAL survives a killed process at no price; FULL also a power cut, for one fsync per group commit."""
+
+    rate_limit_max_requests: int = 10_000
+    """The reference's value. 0 would refuse everything, so the smallest legal value is 1."""
+
+    rate_limit_window_ms: int = 60_000
+    """The reference's value."""
+
+    tcp_idle_timeout_ms: int = 60_000
+    """The reference's value: an honest client finishes a frame within a minute."""
+
+    tcp_max_write_queue_bytes: int = 67_108_864
+    """The reference's value: one frame of the largest legal size."""
+
+    max_connections: int = 10_000
+    """Some 10 KB each: 100 MB, which a small machine still has."""
+
+    preauth_max_frame_bytes: int = 65_536
+    """Room for any token, no room for strangers to make the server hold much."""
+
+    shutdown_timeout_ms: int = 30_000
+    """The reference's value; buffered rows are safe from the start of the wait (K21). 0: no wait."""
+
+    lease_grace_ms: int = 2_000
+    """Covers a worker's slow network and short pause without delaying the retry much (P-27)."""
+
+    worker_timeout_ms: int = 30_000
+    """The reference's value: three missed heartbeats of the published workers."""
+
+    worker_cleanup_interval_ms: int = 60_000
+    """The reference's value."""
+
+    stats_interval_ms: int = 300_000
+    """The reference's value; at least a second, for a line of log each."""
+
+    completed_retention_ms: int | None = None
+    """None: kept until removed, as in the reference."""
+
+    completed_retention_count: int | None = None
+    """None: any number."""
+
+    write_backlog_max_jobs: int = 10_000
+    """At most this many jobs depend on memory alone while the file cannot be written."""
+
+    write_backlog_max_bytes: int = 67_108_864
+    """The same bound for large jobs: 64 MiB."""
+
+    log_level: str = "info"
+    """One of debug, info, warn, error."""
+
+    log_format: str = "text"
+    """One of text, json."""
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str], **flags: str | int | None) -> "Config":
+        """Read every setting; a flag that is not None outranks the environment.
+
+        Args:
+            environ: Usually ``os.environ``. Unknown variables are ignored.
+            flags: By field name: ``tcp_port="0"``.
+
+        Raises:
+            ConfigError: One problem per malformed value or contradiction, all of them at once.
+        """
+        values: dict[str, Any] = {}
+        problems: list[str] = []
+        for setting in SETTINGS:
+            name, text = setting.find(environ, flags)
+            if text is None:
+                continue
+            try:
+                values[setting.field] = setting.parse(text)
+            except ValueError as error:
+                # Escaped as in JSON: a value may hold line breaks, a problem is one line.
+                problems.append(f"{name}: {json.dumps(text, ensure_ascii=False)} is not {error}")
+        problems += _contradictions(cls(**values), {problem.partition(":")[0] for problem in problems})
+        if problems:
+            raise ConfigError(problems)
+        return cls(**values)
+
+    @property
+    def bind_host(self) -> str:
+        """Where both listeners bind: ``host`` if set, else loopback without tokens and everywhere with some (K37)."""
+        if self.host is not None:
+            return self.host
+        return "0.0.0.0" if self.auth_tokens else "127.0.0.1"
+
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether there is no data file."""
+        return self.data_path == IN_MEMORY
+
+    @property
+    def is_open_to_strangers(self) -> bool:
+        """Whether other machines may connect without a token."""
+        return not self.auth_tokens and self.bind_host not in LOOPBACK_HOSTS
+
+    def warnings(self) -> list[str]:
+        """What is legal but should be known, a sentence each; for the log at start."""
+        found = []
+        if self.is_in_memory:
+            found.append("Running in memory: every job is lost when the process ends")
+        if self.is_open_to_strangers:
+            found.append(f"Listening on {self.bind_host} without AUTH_TOKENS: anybody who can connect may do anything")
+        return found
+
+
+def _contradictions(config: Config, malformed: set[str]) -> list[str]:
+    """Problems of values that are fine one by one. *malformed* names the settings that have a problem already."""
+    found = []
+    if config.tcp_port == config.http_port != 0 and not malformed & {"TCP_PORT", "HTTP_PORT"}:
+        found.append(f'HTTP_PORT: "{config.http_port}" is not a port of its own; TCP_PORT is the same')
+    return found
+
+
+Parser = Callable[[str], Any]
+"""Text to value. Raises ValueError whose text completes the sentence '... is not'."""
+
+
+def _whole(unit: str, low: int, high: int = MAX_COUNT, zero: str = "") -> Parser:
+    allowed = f"a whole number of {unit} between {low} and {high}{zero}"
+
+    def parse(text: str) -> int:
+        stripped = text.strip()
+        # Checked before int(), which would also take underscores and other scripts' digits.
+        if not _WHOLE_NUMBER.fullmatch(stripped) or not low <= (value := int(stripped)) <= high:
+            raise ValueError(allowed)
+        return value
+
+    return parse
+
+
+def _port(text: str) -> int:
+    try:
+        return int(_whole("", 0, 65_535)(text))
+    except ValueError:
+        raise ValueError("a port between 0 and 65535 (0: any free one)") from None
+
+
+def _one_of(*words: str) -> Parser:
+    def parse(text: str) -> str:
+        for word in words:
+            if text.strip().lower() == word.lower():
+                return word
+        raise ValueError(f"one of {', '.join(words)}")
+
+    return parse
+
+
+def _host(text: str) -> str:
+    host = text.strip()
+    if not host or any(character.isspace() for character in host):
+        raise ValueError("a host name or an address")
+    # IPv6 addresses are often written as in a URL.
+    return host[1:-1] if host.startswith("[") and host.endswith("]") else host
+
+
+def _tokens(text: str) -> tuple[str, ...]:
+    tokens = tuple(dict.fromkeys(token for part in text.split(",") if (token := part.strip())))
+    if not tokens:
+        raise ValueError("a comma-separated list with at least one token (unset it to run without)")
+    return tokens
+
+
+class Setting(Struct, frozen=True, gc=False):
+    """One setting: where it comes from, what it means.
+
+    ``variable`` is its environment variable, ``aliases`` further names, tried in order. ``has_flag``: ``start`` takes
+    it as ``--field-name``. ``skips_empty``: an empty value counts as not set; otherwise it is malformed.
+    """
+
+    variable: str
+    field: str
+    parse: Parser
+    meaning: str
+    aliases: tuple[str, ...] = ()
+    has_flag: bool = False
+    skips_empty: bool = False
+
+    @property
+    def flag(self) -> str:
+        """The option's spelling on the command line."""
+        return "--" + self.field.replace("_", "-")
+
+    @property
+    def default(self) -> Any:
+        """The value of an empty environment."""
+        return _DEFAULTS[self.field]
+
+    def find(self, environ: Mapping[str, str], flags: Mapping[str, str | int | None]) -> tuple[str, str | None]:
+        """The name under which it is given and its text; the text is None when it is not set anywhere."""
+        given = [(self.flag, flags.get(self.field))]
+        given += [(name, environ.get(name)) for name in (self.variable, *self.aliases)]
+        for name, text in given:
+            if text is not None and not (self.skips_empty and not str(text).strip()):
+                return name, str(text)
+        return self.variable, None
+
+
+_DEFAULTS = {field.name: field.default for field in fields(Config)}
+
+SETTINGS = (
+    Setting("TCP_PORT", "tcp_port", _port, "Port of the wire protocol; 0: any free one", has_flag=True),
+    Setting("HTTP_PORT", "http_port", _port, "Port of HTTP; 0: any free one", has_flag=True),
+    Setting(
+        "HOST",
+        "host",
+        _host,
+        "Address of both listeners. Not set: `127.0.0.1` while `AUTH_TOKENS` is not set, `0.0.0.0` once it is",
+        has_flag=True,
+    ),
+    Setting(
+        "AUTH_TOKENS",
+        "auth_tokens",
+        _tokens,
+        "Comma-separated tokens; with some, clients must authenticate",
+        has_flag=True,
+    ),
+    Setting(
+        "BUNQUEUE_DATA_PATH",
+        "data_path",
+        str,
+        "Data file; `:memory:` keeps everything in memory only. Also `BQ_DATA_PATH`, `DATA_PATH`, `SQLITE_PATH`; "
+        "the first that is not empty counts",
+        aliases=("BQ_DATA_PATH", "DATA_PATH", "SQLITE_PATH"),
+        has_flag=True,
+        skips_empty=True,
+    ),
+    Setting(
+        "SQLITE_SYNCHRONOUS",
+        "sqlite_synchronous",
+        _one_of("NORMAL", "FULL"),
+        "`NORMAL`: what was confirmed survives a killed process. `FULL`: also a power cut, for one fsync per commit",
+    ),
+    Setting(
+        "RATE_LIMIT_MAX_REQUESTS",
+        "rate_limit_max_requests",
+        _whole("requests", 1),
+        "Requests of one client per window; at least 1",
+    ),
+    Setting("RATE_LIMIT_WINDOW_MS", "rate_limit_window_ms", _whole("milliseconds", 1), "That window, ms"),
+    Setting(
+        "TCP_IDLE_TIMEOUT_MS",
+        "tcp_idle_timeout_ms",
+        _whole("milliseconds", 0, zero=" (0: off)"),
+        "A connection that began a frame and makes no progress for so long is closed, ms; 0: never",
+    ),
+    Setting(
+        "TCP_MAX_WRITE_QUEUE_BYTES",
+        "tcp_max_write_queue_bytes",
+        _whole("bytes", 0, zero=" (0: off)"),
+        "A connection with more unsent bytes than this is dropped; 0: never",
+    ),
+    Setting(
+        "MAX_CONNECTIONS",
+        "max_connections",
+        _whole("connections", 1),
+        "Further TCP connections get one error and are closed",
+    ),
+    Setting(
+        "PREAUTH_MAX_FRAME_BYTES",
+        "preauth_max_frame_bytes",
+        _whole("bytes", 64, MAX_FRAME_BYTES),
+        "Largest frame before authentication; a larger one is refused and the connection closed",
+    ),
+    Setting(
+        "SHUTDOWN_TIMEOUT_MS",
+        "shutdown_timeout_ms",
+        _whole("milliseconds", 0, zero=" (0: no wait)"),
+        "Longest wait for active jobs while stopping, ms; 0: no wait",
+    ),
+    Setting(
+        "LEASE_GRACE_MS",
+        "lease_grace_ms",
+        _whole("milliseconds", 0, zero=" (0: none)"),
+        "How long an ACK is still accepted after its lease has ended, ms",
+    ),
+    Setting(
+        "WORKER_TIMEOUT_MS",
+        "worker_timeout_ms",
+        _whole("milliseconds", 1),
+        "A worker not heard of for so long is stale, ms; it is removed after three times this",
+    ),
+    Setting(
+        "WORKER_CLEANUP_INTERVAL_MS",
+        "worker_cleanup_interval_ms",
+        _whole("milliseconds", 1),
+        "How often stale workers are looked for, ms",
+    ),
+    Setting(
+        "STATS_INTERVAL_MS",
+        "stats_interval_ms",
+        _whole("milliseconds", 1_000),
+        "Period of the line of statistics in the log, ms; at least 1000",
+    ),
+    Setting(
+        "COMPLETED_RETENTION_MS",
+        "completed_retention_ms",
+        _whole("milliseconds", 1),
+        "Completed jobs and their results are deleted when older, ms. Not set: never",
+    ),
+    Setting(
+        "COMPLETED_RETENTION_COUNT",
+        "completed_retention_count",
+        _whole("jobs", 0),
+        "Completed jobs and their results beyond this number are deleted, oldest first. Not set: none",
+    ),
+    Setting(
+        "WRITE_BACKLOG_MAX_JOBS",
+        "write_backlog_max_jobs",
+        _whole("jobs", 1),
+        "While the file cannot be written: unwritten jobs after which pushes are refused",
+    ),
+    Setting(
+        "WRITE_BACKLOG_MAX_BYTES",
+        "write_backlog_max_bytes",
+        _whole("bytes", 1),
+        "The same for their size",
+    ),
+    Setting("LOG_LEVEL", "log_level", _one_of("debug", "info", "warn", "error"), "`debug`, `info`, `warn` or `error`"),
+    Setting("LOG_FORMAT", "log_format", _one_of("text", "json"), "`text` or `json` (one object per line)"),
+)
+"""Every setting, in the order of the documentation."""

@@ -1,0 +1,166 @@
+"""Commands of operators: pause and resume, stall policy, cancel; and the registry of workers."""
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from bunqueue_trio.engine.state import PendingChangeError, State
+from bunqueue_trio.errors import NotFoundError
+from bunqueue_trio.model.commands import (
+    Cancel,
+    Pause,
+    RegisterWorker,
+    Resume,
+    SetStallConfig,
+    UnregisterWorker,
+    WorkerHeartbeat,
+)
+from bunqueue_trio.model.entries import QueueSettings, WorkerInfo
+from bunqueue_trio.model.instant import Now
+from bunqueue_trio.model.job import JobState
+from bunqueue_trio.model.replies import DataReply, Reply
+from bunqueue_trio.model.transitions import SettingsChange, Transition, TransitionKind
+
+
+class Control:
+    """Changes what operators change; each takes effect when it has committed."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def pause(self, command: Pause, now: Now) -> Reply:
+        """Stop handing out jobs of a queue, known or not. Survives a restart."""
+        return self._set(command.queue, paused=True)
+
+    def resume(self, command: Resume, now: Now) -> Reply:
+        """Go on handing out jobs; every waiting pull that can be served is."""
+        return self._set(command.queue, paused=False)
+
+    def set_stall_config(self, command: SetStallConfig, now: Now) -> Reply:
+        """Merge valid keys into the stall policy; the others were dropped by the checks."""
+        policy = replace(self._latest(command.queue).stall, **(command.config or {}))
+        return self._set(command.queue, stall=policy)
+
+    def cancel(self, command: Cancel, now: Now) -> Reply:
+        """Delete a queued or parked job with all it holds. Jobs that depend on it stay parked (SD-17).
+
+        Raises:
+            NotFoundError: unknown, active or finished.
+        """
+        state = self._state
+        job = state.find(command.id)
+        if job is not None:
+            state.settled(job)
+        if job is None or job.state not in (JobState.READY, JobState.DELAYED, JobState.PARKED):
+            raise NotFoundError("Job not found or cannot be cancelled")
+        state.stage_end(Transition(TransitionKind.REMOVE, job, job.record, JobState.GONE))
+        return Reply()
+
+    def _set(self, queue_name: str, **settings: Any) -> Reply:
+        changed = replace(self._latest(queue_name), **settings)
+        self._state.stage(SettingsChange(queue_name, changed))
+        return Reply()
+
+    def _latest(self, queue_name: str) -> QueueSettings:
+        """The settings as the last change that waits for its commit will leave them."""
+        for change in reversed(self._state.changes.staged):
+            if isinstance(change, SettingsChange) and change.queue == queue_name:
+                return change.settings
+        if queue_name in self._state.settings_in_flight:
+            raise PendingChangeError(queue_name)
+        queue = self._state.queues.get(queue_name)
+        return QueueSettings() if queue is None else queue.settings
+
+
+class Workers:
+    """The registry of workers: information only, it decides nothing about who may pull.
+
+    Source: scheduling and flows, "Worker registry"; SD-15, SD-16.
+    """
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def register(self, command: RegisterWorker, connection_id: int | None, now: Now) -> DataReply:
+        """Announce a worker, or renew what is known of it; it now belongs to this connection."""
+        state = self._state
+        worker_id = command.worker_id or state.ids.worker_id(now.wall_ms)
+        worker = state.workers.get(worker_id)
+        if worker is None:
+            worker = WorkerInfo(
+                id=worker_id,
+                name=command.name,
+                queues=command.queues,
+                concurrency=1 if command.concurrency is None else command.concurrency,
+                hostname=command.hostname or "unknown",
+                pid=command.pid or 0,
+                registered_at=now.wall_ms if command.started_at is None else command.started_at,
+                last_seen=now.wall_ms,
+            )
+            state.workers[worker_id] = worker
+        else:
+            worker.queues = command.queues
+            worker.concurrency = 1 if command.concurrency is None else command.concurrency
+            worker.hostname = command.hostname or worker.hostname
+            worker.pid = command.pid or worker.pid
+            worker.last_seen = now.wall_ms
+        worker.connection_id = connection_id
+        if connection_id is not None:
+            state.orderly.discard(connection_id)
+        return DataReply(
+            data={
+                "workerId": worker.id,
+                "name": worker.name,
+                "queues": worker.queues,
+                "concurrency": worker.concurrency,
+                "hostname": worker.hostname,
+                "pid": worker.pid,
+                "status": "active",
+                "registeredAt": worker.registered_at,
+                "lastSeen": worker.last_seen,
+                "activeJobs": worker.active_jobs,
+                "processedJobs": worker.processed_jobs,
+                "failedJobs": worker.failed_jobs,
+                "currentJob": None,
+            }
+        )
+
+    def unregister(self, command: UnregisterWorker, connection_id: int | None, now: Now) -> DataReply:
+        """Withdraw a worker: its connection is about to close in an orderly way.
+
+        Raises:
+            NotFoundError: no such worker.
+        """
+        worker = self._find(command.worker_id)
+        del self._state.workers[worker.id]
+        if connection_id is not None and worker.connection_id == connection_id:
+            self._state.orderly.add(connection_id)
+        return DataReply(data={"removed": True})
+
+    def heartbeat(self, command: WorkerHeartbeat, now: Now) -> DataReply:
+        """Show that a worker is alive, with its own counters.
+
+        Raises:
+            NotFoundError: no such worker; it has to register again.
+        """
+        worker = self._find(command.id)
+        worker.last_seen = now.wall_ms
+        for name in ("active_jobs", "processed", "failed"):
+            value = getattr(command, name)
+            if value is not None:
+                setattr(worker, _COUNTERS[name], value)
+        return DataReply(data={"ok": True})
+
+    def forget_silent(self, silent_since_wall_ms: float) -> None:
+        """Drop workers not heard of since then."""
+        for worker_id in [w.id for w in self._state.workers.values() if w.last_seen < silent_since_wall_ms]:
+            del self._state.workers[worker_id]
+
+    def _find(self, worker_id: Any) -> WorkerInfo:
+        worker = self._state.workers.get(worker_id) if isinstance(worker_id, str) else None
+        if worker is None:
+            raise NotFoundError("Worker not found")
+        return worker
+
+
+_COUNTERS = {"active_jobs": "active_jobs", "processed": "processed_jobs", "failed": "failed_jobs"}

@@ -1,0 +1,275 @@
+"""The engine: one object that owns every queue rule.
+
+    reply = engine.execute(command, now, connection_id)      raises CommandError: refused, nothing changed
+    engine.tick(now); engine.next_deadline(now)              what time alone brings about
+    changes = engine.take_changes()                          what a flush has to write
+    engine.committed(changes, now) / engine.rejected(...)    and what became of it
+
+The same commands, moments and ids give the same state, bit for bit.
+"""
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Any
+
+from bunqueue_trio.engine import leases
+from bunqueue_trio.engine.admission import Admission
+from bunqueue_trio.engine.control import Control, Workers
+from bunqueue_trio.engine.finishing import Finishing
+from bunqueue_trio.engine.history import History
+from bunqueue_trio.engine.invariants import check_invariants
+from bunqueue_trio.engine.queries import Queries
+from bunqueue_trio.engine.queue_state import QueueState
+from bunqueue_trio.engine.running import Running
+from bunqueue_trio.engine.settling import Settling
+from bunqueue_trio.engine.state import IdSource, State, is_live
+from bunqueue_trio.model import commands as c
+from bunqueue_trio.model.changes import Changes
+from bunqueue_trio.model.entries import CompletedJob
+from bunqueue_trio.model.instant import Now
+from bunqueue_trio.model.job import Job
+from bunqueue_trio.model.replies import DataReply, Reply
+from bunqueue_trio.model.transitions import SettingsChange, Staged
+
+TIMERS_PER_TICK = 1_000  # a tick that finds more goes on in the next one, so that commands get their turn
+CLOCK_SLACK_MS = 1_000  # smaller steps back are left to the pulls that meet them
+IDLE_QUEUE_SWEEP_MS = 10_000
+
+Handler = Callable[[Any, Now], Reply | None]
+
+
+class Engine:
+    """A pure state machine. Not thread-safe, and needs not be.
+
+    Args:
+        ids: where ids, tokens and jitter come from.
+        lease_grace_ms: how long after its end a lease still lets its holder's ACK in (P-27).
+    """
+
+    def __init__(self, ids: IdSource, *, lease_grace_ms: float = 2_000, history: History | None = None) -> None:
+        self.state = State(ids, lease_grace_ms=lease_grace_ms, history=history)
+        self.admission = Admission(self.state)
+        self.queries = Queries(self.state)
+        self.workers = Workers(self.state)
+        self._settling = Settling(self.state, self.admission)
+        self._running = Running(self.state, self.queries)
+        self._next_sweep_mono_ms = 0.0
+        self._handlers = self._dispatch_table()
+
+    def _dispatch_table(self) -> dict[type, Handler]:
+        """One row per command that needs no more than its own fields. A new command is a new row."""
+        finishing, control = Finishing(self.state), Control(self.state)
+        running, queries = self._running, self.queries
+        return {
+            c.Push: self.admission.push,
+            c.PushBatch: self.admission.push_batch,
+            c.Ack: finishing.ack,
+            c.AckBatch: finishing.ack_batch,
+            c.Fail: finishing.fail,
+            c.JobHeartbeat: running.heartbeat,
+            c.JobHeartbeatBatch: running.heartbeat_batch,
+            c.ExtendLock: running.extend_lock,
+            c.ExtendLocks: running.extend_locks,
+            c.Progress: running.progress,
+            c.GetProgress: queries.get_progress,
+            c.GetJob: queries.get_job,
+            c.GetState: queries.get_state,
+            c.GetResult: queries.get_result,
+            c.GetJobByCustomId: queries.get_job_by_custom_id,
+            c.Count: queries.count,
+            c.GetJobCounts: queries.get_job_counts,
+            c.IsPaused: queries.is_paused,
+            c.ListQueues: queries.list_queues,
+            c.Dlq: queries.dlq,
+            c.GetStallConfig: queries.get_stall_config,
+            c.Cancel: control.cancel,
+            c.Pause: control.pause,
+            c.Resume: control.resume,
+            c.SetStallConfig: control.set_stall_config,
+            c.WorkerHeartbeat: self.workers.heartbeat,
+            c.Ping: _ping,
+        }
+
+    # commands
+
+    def execute(self, command: Any, now: Now, connection_id: int | None = None) -> Reply | None:
+        """Carry out one checked command.
+
+        Returns:
+            The reply; None for a pull that found nothing ready, which the caller may park.
+            ``state.waits_for_commit`` says afterwards whether the reply must wait for the next flush.
+        Raises:
+            CommandError: refused; nothing has changed.
+            PendingChangeError: meets an uncommitted change; execute it again after the next commit.
+            FactsNeededError: look these ids up in the file, set ``state.facts``, execute again.
+        """
+        self.state.waits_for_commit = False
+        handler = self._handlers.get(type(command))
+        if handler is not None:
+            return handler(command, now)
+        match command:
+            case c.Pull():
+                return self._running.pull(command, connection_id, now)
+            case c.PullBatch():
+                return self._running.pull_batch(command, connection_id, now)
+            case c.RegisterWorker():
+                return self.workers.register(command, connection_id, now)
+            case c.UnregisterWorker():
+                return self.workers.unregister(command, connection_id, now)
+        raise TypeError(f"no handler for {type(command).__name__}")
+
+    def knows(self, command: Any) -> bool:
+        """True for commands the engine carries out."""
+        return type(command) in self._handlers or isinstance(
+            command, (c.Pull, c.PullBatch, c.RegisterWorker, c.UnregisterWorker)
+        )
+
+    def connect(self, connection_id: int) -> None:
+        """A connection may hold leases from now on."""
+        self.state.connections.add(connection_id)
+
+    def disconnect(self, connection_id: int, now: Now) -> None:
+        """A connection has closed: release its jobs and workers."""
+        leases.disconnect(self.state, connection_id, now)
+
+    # time
+
+    def tick(self, now: Now) -> None:
+        """Do what has become due: delayed jobs, ended leases, stalls, timeouts. At most 1,000 leases a call."""
+        state = self.state
+        if now.wall_ms < state.last_wall_ms - CLOCK_SLACK_MS:
+            self._rewind(now)
+        state.last_wall_ms = now.wall_ms
+        while state.due and state.due[0][0] <= now.wall_ms:
+            _, name = heappop(state.due)
+            queue = state.queues.get(name)
+            if queue is not None:
+                self._mature(queue, now)
+        for _ in range(TIMERS_PER_TICK):
+            if not state.timers or state.timers[0][0] > now.mono_ms:
+                break
+            mono_ms, _, target = heappop(state.timers)
+            if isinstance(target, Job):
+                leases.look_at(state, target, mono_ms, now)
+            else:
+                state.wake(target)
+        if now.mono_ms >= self._next_sweep_mono_ms:
+            self._next_sweep_mono_ms = now.mono_ms + IDLE_QUEUE_SWEEP_MS
+            self._forget_idle_queues()
+
+    def next_deadline_mono_ms(self, now: Now) -> float:
+        """When `tick` is due next, on the monotonic clock; infinity when nothing is."""
+        state = self.state
+        while state.timers and not is_live(state.timers[0]):
+            heappop(state.timers)
+        deadline = state.timers[0][0] if state.timers else float("inf")
+        if state.due:
+            deadline = min(deadline, now.mono_ms + state.due[0][0] - now.wall_ms)
+        return deadline
+
+    def _mature(self, queue: QueueState, now: Now) -> None:
+        """Delayed jobs of one queue have become due; see to the next one of it."""
+        moved = queue.mature(now.wall_ms)
+        if moved:
+            self.state.wake(queue, moved)
+        if queue.delayed:
+            heappush(self.state.due, (queue.delayed[0][0], queue.name))
+
+    def _rewind(self, now: Now) -> None:
+        """The wall clock has gone back: nothing may run early."""
+        for queue in self.state.queues.values():
+            queue.rewind(now.wall_ms)
+            if queue.delayed:
+                heappush(self.state.due, (queue.delayed[0][0], queue.name))
+
+    def _forget_idle_queues(self) -> None:
+        """Names of queues that hold nothing are not kept for ever (M1)."""
+        idle = [name for name, queue in self.state.queues.items() if queue.is_idle]
+        for name in idle:
+            del self.state.queues[name]
+
+    # persistence
+
+    def take_changes(self) -> Changes:
+        """What the next flush has to carry. Follow up with `committed` or `rejected` before taking again."""
+        changes, self.state.changes = self.state.changes, Changes()
+        self.state.settings_in_flight = {s.queue for s in changes.staged if isinstance(s, SettingsChange)}
+        return changes
+
+    def committed(self, changes: Changes, now: Now) -> None:
+        """These changes are in the file: let what waited for that take effect."""
+        self.state.settings_in_flight = set()
+        self._settling.apply(changes.staged, now)
+
+    def rejected(self, changes: Changes, restore: Callable[[], None], now: Now) -> None:
+        """These changes could not be stored: staged ones are dropped, the others go back in front of newer ones.
+
+        Args:
+            restore: puts the dirty marks of the failed batch back (the batch knows them).
+        """
+        staged = changes.staged + self.state.changes.staged
+        self._merge_back(changes, restore)
+        self.state.changes.staged = []
+        self._settling.drop(staged, now)
+
+    def put_back(self, changes: Changes, restore: Callable[[], None]) -> None:
+        """These changes were not even tried: they go back in front of newer ones, staged ones included."""
+        staged = changes.staged + self.state.changes.staged
+        self._merge_back(changes, restore)
+        self.state.changes.staged = staged
+
+    def drop_staged(self, staged: list[Staged], now: Now) -> None:
+        """Changes that were staged a moment ago will not be tried."""
+        self._settling.drop(staged, now)
+
+    def _merge_back(self, changes: Changes, restore: Callable[[], None]) -> None:
+        state = self.state
+        state.settings_in_flight = set()
+        newer, state.changes = state.changes, Changes()
+        restore()
+        merged = state.changes
+        known = {id(job) for job in merged.jobs}
+        merged.jobs.extend(job for job in newer.jobs if job.dirty and id(job) not in known)
+        for name in ("reborn", "letters", "letters_gone", "finished", "finished_gone"):
+            getattr(merged, name).extend(getattr(changes, name))
+            getattr(merged, name).extend(getattr(newer, name))
+        merged.needs_sync = newer.needs_sync or changes.needs_sync
+
+    def forgotten(self, queue_names: list[str]) -> None:
+        """The file has let go of completed jobs that memory no longer knew: one per name."""
+        for name in queue_names:
+            queue = self.state.queues.get(name)
+            if queue is not None and queue.completed_count:
+                queue.completed_count -= 1
+
+    def find_facts(self, found: dict[str, CompletedJob | None]) -> None:
+        """What the file says about ids a command asked for; forgotten by `clear_facts`."""
+        self.state.facts.update(found)
+
+    def clear_facts(self) -> None:
+        """The command that needed the facts is through."""
+        if self.state.facts:
+            self.state.facts = {}
+
+    # shutdown and self-check
+
+    def stop_handing_out(self) -> None:
+        """From now on every pull finds nothing; everything else goes on."""
+        self.state.hands_out = False
+
+    @property
+    def active_count(self) -> int:
+        """How many jobs are being run."""
+        return self.state.active_count
+
+    def check_invariants(self) -> None:
+        """Recount everything. For tests, and after an unexpected error.
+
+        Raises:
+            InvariantError: a counter, an index or a lease is not what it should be.
+        """
+        check_invariants(self.state)
+
+
+def _ping(command: c.Ping, now: Now) -> DataReply:
+    return DataReply(data={"pong": True, "time": now.wall_ms})

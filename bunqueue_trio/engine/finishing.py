@@ -1,0 +1,159 @@
+"""ACK, ACKB and FAIL: who may end a job, and what its end will be. Applied by `settling` after the commit.
+
+Source: protocol, "Finishing and keeping jobs"; production page, "The ACK plumbing, precisely".
+"""
+
+from msgspec import UNSET, Raw
+
+from bunqueue_trio.engine import leases, retries
+from bunqueue_trio.engine.state import State
+from bunqueue_trio.errors import StateError
+from bunqueue_trio.model.commands import ABSENT, Ack, AckBatch, Fail
+from bunqueue_trio.model.instant import Now
+from bunqueue_trio.model.job import Job, JobRecord, JobState, TimelineEntry, extended_timeline, replace
+from bunqueue_trio.model.leases import LATE_ACK_COUNTS, TakenBack
+from bunqueue_trio.model.replies import ErrorReply, Reply
+from bunqueue_trio.model.transitions import Transition, TransitionKind
+
+
+class Finishing:
+    """Ends attempts, with success or without."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def ack(self, command: Ack, now: Now) -> Reply:
+        """Complete a job. A token that outlived its job is a harmless repeat: ok, and nothing happens.
+
+        Raises:
+            LeaseLostError: the token is not that of the current lease.
+            StateError: no token, and the job is not active.
+        """
+        job = self._to_complete(command.id, command.token, now)
+        if job is not None:
+            self._complete(job, command.result, now)
+        return Reply()
+
+    def ack_batch(self, command: AckBatch, now: Now) -> Reply:
+        """Complete several jobs in one transaction. One rule for every size (P-20): a token conflict refuses the whole
+        batch up front; then every job that may be is completed, and the first that may not is the reply.
+        """
+        tokens = command.tokens or [None] * len(command.ids)
+        results = command.results or [ABSENT] * len(command.ids)
+        first_error: StateError | None = None
+        completing: list[tuple[Job, Raw]] = []
+        seen: set[str] = set()
+        for job_id, token, result in zip(command.ids, tokens, results, strict=True):
+            if job_id in seen:
+                continue
+            seen.add(job_id)
+            try:
+                job = self._to_complete(job_id, token, now)
+            except StateError as error:  # a LeaseLostError refuses them all
+                first_error = first_error or error
+                continue
+            if job is not None:
+                completing.append((job, result))
+        for job, result in completing:
+            self._complete(job, result, now)
+        return Reply() if first_error is None else ErrorReply(error=str(first_error))
+
+    def fail(self, command: Fail, now: Now) -> Reply:
+        """End an attempt without success: retry after a pause, or the dead letters.
+
+        Raises:
+            LeaseLostError: the token is not that of the current lease, or the lease has ended: no grace here.
+            StateError: no token, and the job is not active.
+        """
+        state = self._state
+        job = state.find(command.id)
+        if job is not None:
+            state.settled(job)
+        if job is None or job.state is not JobState.ACTIVE:
+            if command.token is None:
+                raise _not_processing(command.id)
+            return Reply()
+        leases.fence(job, command.token, now, grace=False)
+        self._fail(job, command, now)
+        return Reply()
+
+    def _to_complete(self, job_id: str, token: str | None, now: Now) -> Job | None:
+        """The job that this ACK completes, or None when it is a quiet repeat.
+
+        After a lost connection, an expired lock, a stall or a restart, the last holder's token still completes the job
+        out of the queue, until somebody else leases it (P-18).
+        """
+        state = self._state
+        job = state.find(job_id)
+        if job is not None:
+            state.settled(job)
+            if job.state is JobState.ACTIVE:
+                leases.fence(job, token, now, grace=True)
+                return job
+            lease = job.lease
+            if lease is not None and job.state in (JobState.READY, JobState.DELAYED):
+                if lease.taken_back is TakenBack.TIMEOUT:
+                    return None  # the retry wins (protocol 6.1, R130)
+                if token is not None and token == lease.token and lease.taken_back in LATE_ACK_COUNTS:
+                    return job
+        if token is None:
+            raise _not_processing(job_id)
+        return None
+
+    def _complete(self, job: Job, result: Raw, now: Now) -> None:
+        state = self._state
+        old = job.record
+        kind = TransitionKind.COMPLETE
+        if old.remove_on_complete:
+            transition = Transition(kind, job, old, JobState.GONE)
+            if old.id in state.dependents:
+                state.keep_finished(old.id)
+        else:
+            record = replace(
+                old,
+                completed_at=now.wall_ms,
+                progress=100,
+                timeline=extended_timeline(old, TimelineEntry("completed", now.wall_ms)),
+            )
+            given = result if memoryview(result).nbytes else None
+            transition = Transition(kind, job, record, JobState.COMPLETED, result=given)
+        state.stage_end(transition)
+
+    def _fail(self, job: Job, command: Fail, now: Now) -> None:
+        state = self._state
+        old = job.record
+        attempts = old.attempts + 1
+        error = command.error
+        failed = TimelineEntry("failed", now.wall_ms, error=UNSET if error is None else error, attempt=attempts)
+        stacktrace = _stacktrace(old, command.stack)
+        if attempts < old.max_attempts and not command.unrecoverable:
+            again = TimelineEntry("waiting", now.wall_ms, attempt=attempts + 1)
+            record = replace(
+                old,
+                attempts=attempts,
+                started_at=None,
+                run_at=retries.retry_at(old, attempts, now, state.ids.jitter()),
+                stacktrace=stacktrace,
+                timeline=extended_timeline(old, failed, again),
+            )
+            state_after = JobState.DELAYED if record.run_at > now.wall_ms else JobState.READY
+            transition = Transition(TransitionKind.RETRY, job, record, state_after)
+        else:
+            timeline = extended_timeline(old, failed)
+            record = replace(old, attempts=attempts, stacktrace=stacktrace, timeline=timeline)
+            entry = None
+            if not old.remove_on_fail:
+                entry = retries.dead_letter(record, retries.MAX_ATTEMPTS_EXCEEDED, error, now)
+            transition = Transition(TransitionKind.BURY, job, record, JobState.GONE, entry=entry)
+        state.stage_end(transition)
+
+
+def _stacktrace(record: JobRecord, lines: list[str] | None) -> tuple[str, ...] | None:
+    """The stack to keep: a new one cut to the job's limit, or the old one when none was sent."""
+    if lines is None:
+        return record.stacktrace
+    return tuple(lines[: max(0, int(record.stack_trace_limit))]) or None
+
+
+def _not_processing(job_id: str) -> StateError:
+    return StateError(f"Job not found or not in processing state: {job_id}")

@@ -1,0 +1,312 @@
+"""The right to run a job for a time: grant, renew, fence by token, take back.
+
+All deadlines of a lease run on the monotonic clock: a jump of the wall clock neither ends nor prolongs one. Per active
+job the timer heap holds one entry, for the earliest thing that may happen to it; a renewal only moves the deadline in
+the lease, and the entry finds out when it surfaces. So a heartbeat costs no heap operation.
+
+    granted --ACK, FAIL--> finished
+       |--end of lock + grace (P-27)--> taken back at once, one attempt and one stall charged
+       |--timeout of the job---------> as a FAIL
+       |--silent, seen twice---------> stalled: taken back with backoff
+       |--connection closed----------> taken back at once, one attempt charged (P-26), unless it was ever renewed
+
+Source: protocol, sections 5 to 7.
+"""
+
+from bunqueue_trio.engine import retries
+from bunqueue_trio.engine.heaps import first
+from bunqueue_trio.engine.queue_state import QueueState
+from bunqueue_trio.engine.state import State
+from bunqueue_trio.errors import LeaseLostError
+from bunqueue_trio.model.changes import Dirty
+from bunqueue_trio.model.instant import Now
+from bunqueue_trio.model.job import Job, JobState, TimelineEntry, extended_timeline
+from bunqueue_trio.model.leases import Lease, TakenBack
+
+STALL_RECHECK_MS = 5_000  # a job must be found stalled twice, this far apart
+NEVER = float("inf")
+
+
+# granting
+
+
+def next_ready(state: State, queue: QueueState, now: Now) -> Job | None:
+    """The job that may be handed out now, still in its place, or None. O(log n) in the queue's jobs.
+
+    In this order: paused; expired ttl (deleted on sight); not yet due; group busy; concurrency; rate. A refusal by one
+    of the last two ends the search, for no job may pass it.
+    """
+    settings = queue.settings
+    if settings.paused or not state.hands_out:
+        return None
+    if queue.delayed and queue.delayed[0][0] <= now.wall_ms:
+        queue.mature(now.wall_ms)
+    while (job := first(queue.ready)) is not None:
+        record = job.record
+        if record.ttl is not None and now.wall_ms > record.created_at + record.ttl:
+            state.drop(job)
+        elif record.run_at > now.wall_ms:
+            queue.put_back(job)
+        elif record.group_id is not None and queue.group(record.group_id).active is not None:
+            queue.set_aside(job, queue.group(record.group_id))
+        elif settings.concurrency_limit is not None and queue.active_count >= settings.concurrency_limit:
+            return None
+        elif queue.bucket is not None and not _spend_token(state, queue, now):
+            return None
+        else:
+            return job
+    return None
+
+
+def grant(
+    state: State, queue: QueueState, job: Job, owner: str | None, ttl_ms: float, connection_id: int | None, now: Now
+) -> Lease:
+    """Hand *job*, as `next_ready` gave it, to a connection."""
+    queue.pop_ready(job)
+    record = job.record
+    started_at = now.wall_ms
+    last = job.lease
+    if last is not None and last.started_wall_ms == started_at:
+        started_at += 1  # two leases of one millisecond must not share a token
+    token = None
+    expires = NEVER
+    if owner is not None:
+        token = state.ids.lease_token(record.id, record.created_at, started_at, record.attempts)
+        expires = now.mono_ms + ttl_ms
+    job.lease = lease = Lease(
+        token=token,
+        owner=owner,
+        connection_id=connection_id,
+        ttl_ms=ttl_ms,
+        started_wall_ms=started_at,
+        started_mono_ms=now.mono_ms,
+        expires_mono_ms=expires,
+        heartbeat_mono_ms=now.mono_ms,
+    )
+    job.state = JobState.ACTIVE
+    queue.active_count += 1
+    state.active_count += 1
+    if record.group_id is not None:
+        queue.group(record.group_id).active = job
+    record.started_at = started_at
+    record.last_heartbeat = now.wall_ms
+    record.timeline = extended_timeline(record, TimelineEntry("active", now.wall_ms))
+    if connection_id is not None:
+        state.held.setdefault(connection_id, {})[record.id] = job
+    state.changes.touch(job, Dirty.STATE)
+    state.totals.pulled += 1
+    _rearm(state, job, lease, now)
+    return lease
+
+
+# renewing and fencing
+
+
+def is_valid(lease: Lease | None, token: str | None, now: Now) -> bool:
+    """True when *token* is that of the lease and the lease has not ended."""
+    return lease is not None and lease.token is not None and lease.token == token and now.mono_ms < lease.expires_mono_ms
+
+
+def fence(job: Job, token: str | None, now: Now, *, grace: bool) -> None:
+    """Let pass only who may finish the active *job*.
+
+    A job that was pulled without an owner has no lock and needs no token. With *grace*, the right token still counts
+    after the end of the lease, as long as the job has not been taken back.
+
+    Raises:
+        LeaseLostError: the token is missing, wrong or too late. Nothing has changed.
+    """
+    lease = job.lease
+    if lease is None or lease.token is None:
+        return
+    if token is None:
+        raise LeaseLostError(f"Lock token required for job {job.record.id}")
+    if lease.token != token or not (grace or now.mono_ms < lease.expires_mono_ms):
+        raise LeaseLostError(f"Invalid or expired lock token for job {job.record.id}")
+
+
+def renew(state: State, job: Job, duration_ms: float | None, now: Now) -> None:
+    """Let the lease of *job* end *duration_ms* from now, or its own length when None. Counts as a renewal."""
+    lease = job.lease
+    assert lease is not None
+    lease.expires_mono_ms = now.mono_ms + (lease.ttl_ms if duration_ms is None else duration_ms)
+    lease.renewal_count += 1
+    beat(state, job, now)
+    _rearm(state, job, lease, now)
+
+
+def beat(state: State, job: Job, now: Now) -> None:
+    """Note a sign of life. Written with the next flush."""
+    assert job.lease is not None
+    job.lease.heartbeat_mono_ms = now.mono_ms
+    job.record.last_heartbeat = now.wall_ms
+    state.changes.touch(job, Dirty.STATE)
+
+
+# taking back
+
+
+def disconnect(state: State, connection_id: int, now: Now) -> None:
+    """A connection has closed: release what it leased and never renewed; its workers are gone.
+
+    A close after UnregisterWorker is orderly and charges nothing; otherwise one attempt is charged, so that a job which
+    kills its worker is not delivered for ever (P-26, K50).
+    """
+    state.connections.discard(connection_id)
+    is_orderly = connection_id in state.orderly
+    state.orderly.discard(connection_id)
+    for worker_id in [w.id for w in state.workers.values() if w.connection_id == connection_id]:
+        del state.workers[worker_id]
+    for job in list(state.held.pop(connection_id, {}).values()):
+        lease = job.lease
+        assert lease is not None
+        if lease.renewal_count:
+            lease.connection_id = None
+        elif job.staged is None:  # else its commit, or the end of it, decides
+            release(state, job, now, is_orderly=is_orderly)
+
+
+def release(state: State, job: Job, now: Now, *, is_orderly: bool) -> None:
+    """Give an active job back whose connection is gone."""
+    record = job.record
+    if job.is_from_cron:
+        state.drop(job)
+    elif not is_orderly and record.attempts + 1 >= record.max_attempts:
+        record.attempts += 1
+        retries.bury(state, job, retries.WORKER_LOST, "Connection lost while the job was active", now)
+    else:
+        charge = 0 if is_orderly else 1
+        retries.take_back(
+            state, job, TakenBack.DISCONNECT, now, attempts=charge, stalls=0, run_at=record.run_at
+        )
+
+
+def look_at(state: State, job: Job, armed_for_mono_ms: float, now: Now) -> None:
+    """A timer of *job* has surfaced: do what is due, or set the next one."""
+    lease = job.lease
+    if job.state is not JobState.ACTIVE or lease is None or lease.armed_mono_ms != armed_for_mono_ms:
+        return
+    if job.staged is not None:  # its holder has just finished it; look again should that fail
+        _arm(state, job, lease, now.mono_ms + STALL_RECHECK_MS)
+        return
+    timeout = job.record.timeout
+    if timeout and now.mono_ms >= lease.started_mono_ms + timeout:
+        _time_out(state, job, now)
+    elif now.mono_ms >= lease.expires_mono_ms + state.lease_grace_ms:
+        _expire(state, job, lease, now)
+    elif _is_stalled(state, job, lease, now):
+        if lease.stall_seen_mono_ms is not None and now.mono_ms >= lease.stall_seen_mono_ms + STALL_RECHECK_MS:
+            _stall(state, job, now)
+        else:
+            if lease.stall_seen_mono_ms is None:
+                lease.stall_seen_mono_ms = now.mono_ms
+            _rearm(state, job, lease, now)
+    else:
+        lease.stall_seen_mono_ms = None
+        _rearm(state, job, lease, now)
+
+
+def _time_out(state: State, job: Job, now: Now) -> None:
+    """As a FAIL without a token, whose late ACK is swallowed: the retry wins (protocol 7.3)."""
+    record = job.record
+    error = "Job timeout exceeded"
+    record.attempts += 1
+    failed = TimelineEntry("failed", now.wall_ms, error=error, attempt=record.attempts)
+    if record.attempts < record.max_attempts:
+        again = TimelineEntry("waiting", now.wall_ms, attempt=record.attempts + 1)
+        record.timeline = extended_timeline(record, failed, again)
+        run_at = retries.retry_at(record, record.attempts, now, state.ids.jitter())
+        retries.take_back(state, job, TakenBack.TIMEOUT, now, attempts=0, stalls=0, run_at=run_at)
+        return
+    record.timeline = extended_timeline(record, failed)
+    state.totals.failed += 1
+    if record.remove_on_fail:
+        state.drop(job)
+    else:
+        retries.bury(state, job, retries.MAX_ATTEMPTS_EXCEEDED, error, now)
+
+
+def _expire(state: State, job: Job, lease: Lease, now: Now) -> None:
+    """The lock has ended and its grace too: straight back into the queue, or to the dead letters (protocol 7.4)."""
+    record = job.record
+    if job.is_from_cron:
+        state.drop(job)
+        return
+    reason = retries.verdict(state, record, record.attempts + 1, record.stall_count + 1)
+    if reason is None:
+        retries.take_back(state, job, TakenBack.EXPIRY, now, attempts=1, stalls=1, run_at=record.run_at)
+        return
+    record.attempts += 1
+    record.stall_count += 1
+    if reason == retries.STALLED:
+        error = f"Lock expired after {lease.renewal_count} renewals"
+    else:
+        error = f"Lock expired at max attempts ({record.max_attempts})"
+    retries.bury(state, job, reason, error, now)
+
+
+def _stall(state: State, job: Job, now: Now) -> None:
+    """No sign of life for too long, seen twice: back with backoff, or to the dead letters (protocol 7.5)."""
+    record = job.record
+    if job.is_from_cron:
+        state.drop(job)
+        return
+    record.attempts += 1
+    record.stall_count += 1
+    reason = retries.verdict(state, record, record.attempts, record.stall_count)
+    if reason is None:
+        failed = TimelineEntry("failed", now.wall_ms, error="stalled", attempt=record.attempts)
+        again = TimelineEntry("waiting", now.wall_ms, attempt=record.attempts + 1)
+        record.timeline = extended_timeline(record, failed, again)
+        run_at = retries.retry_at(record, record.attempts, now, state.ids.jitter())
+        retries.take_back(state, job, TakenBack.STALL, now, attempts=0, stalls=0, run_at=run_at)
+    elif reason == retries.STALLED:
+        retries.bury(state, job, reason, f"Job stalled {record.stall_count} times", now)
+    else:
+        retries.bury(state, job, reason, f"Job stalled at max attempts ({record.max_attempts})", now)
+
+
+def _is_stalled(state: State, job: Job, lease: Lease, now: Now) -> bool:
+    return now.mono_ms >= _stalls_at(state, job, lease)
+
+
+def _stalls_at(state: State, job: Job, lease: Lease) -> float:
+    """When silence counts as a stall; never while checks are off."""
+    policy = state.queues[job.record.queue].settings.stall
+    if not policy.enabled:
+        return NEVER
+    silence = policy.stall_interval if job.record.stall_timeout is None else job.record.stall_timeout
+    return max(lease.heartbeat_mono_ms + silence + 1, lease.started_mono_ms + policy.grace_period)
+
+
+def _rearm(state: State, job: Job, lease: Lease, now: Now) -> None:
+    """Make sure a timer surfaces no later than the next thing that may happen to *job*."""
+    stalls_at = _stalls_at(state, job, lease)
+    if lease.stall_seen_mono_ms is not None:
+        stalls_at = max(stalls_at, lease.stall_seen_mono_ms + STALL_RECHECK_MS)
+    deadline = min(stalls_at, lease.expires_mono_ms + state.lease_grace_ms)
+    if job.record.timeout:
+        deadline = min(deadline, lease.started_mono_ms + job.record.timeout)
+    if now.mono_ms < lease.armed_mono_ms <= deadline:
+        return  # an earlier entry is on its way and will look again
+    if deadline != NEVER:
+        _arm(state, job, lease, max(deadline, now.mono_ms))
+
+
+def _arm(state: State, job: Job, lease: Lease, mono_ms: float) -> None:
+    lease.armed_mono_ms = mono_ms
+    state.arm(mono_ms, job)
+
+
+def _spend_token(state: State, queue: QueueState, now: Now) -> bool:
+    bucket = queue.bucket
+    assert bucket is not None
+    if bucket.expires_at is not None and now.wall_ms >= bucket.expires_at:
+        queue.bucket = None
+        return True
+    if bucket.take(now):
+        return True
+    refill = bucket.next_token_mono_ms(now)
+    if refill is not None:
+        state.arm(refill, queue)
+    return False

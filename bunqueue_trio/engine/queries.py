@@ -1,0 +1,153 @@
+"""Commands that change nothing. Counts are maintained elsewhere; nothing here scans."""
+
+from copy import copy
+
+from bunqueue_trio.engine.queue_state import QueueState
+from bunqueue_trio.engine.state import State
+from bunqueue_trio.errors import NotFoundError, StateError
+from bunqueue_trio.model.commands import (
+    Count,
+    Dlq,
+    GetJob,
+    GetJobByCustomId,
+    GetJobCounts,
+    GetProgress,
+    GetResult,
+    GetStallConfig,
+    GetState,
+    IsPaused,
+    ListQueues,
+)
+from bunqueue_trio.model.instant import Now
+from bunqueue_trio.model.job import Job, JobState, shown_state
+from bunqueue_trio.model.replies import (
+    CountReply,
+    CountsReply,
+    JobReply,
+    JobsReply,
+    PausedReply,
+    ProgressReply,
+    QueuesReply,
+    ResultReply,
+    StallConfigReply,
+    StateReply,
+)
+
+
+class Queries:
+    """Reads."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def get_job(self, command: GetJob, now: Now) -> JobReply:
+        """The job and its state, wherever it is.
+
+        Raises:
+            NotFoundError: no such job.
+            FactsNeededError: only the file can tell.
+        """
+        job = self._state.find(command.id)
+        if job is not None and job.state is not JobState.STAGED:
+            record = copy(job.record)
+            record.state = shown_state(job, now.wall_ms)
+            return JobReply(job=record)
+        completed = self._state.completed(command.id)
+        if completed is None:
+            raise NotFoundError("Job not found")
+        record = copy(completed.record)
+        record.state = "completed"
+        return JobReply(job=record)
+
+    def get_state(self, command: GetState, now: Now) -> StateReply:
+        """The state; ``unknown`` for an id that names no job, echoed as sent."""
+        job = self._state.find(command.id)
+        if job is not None and job.state is not JobState.STAGED:
+            return StateReply(id=command.id, state=shown_state(job, now.wall_ms))
+        completed = self._state.completed(command.id)
+        return StateReply(id=command.id, state="unknown" if completed is None else "completed")
+
+    def get_result(self, command: GetResult, now: Now) -> ResultReply:
+        """The result; null when there is none, whatever the reason."""
+        completed = None if self._state.find(command.id) is not None else self._state.completed(command.id)
+        return ResultReply(id=command.id, result=None if completed is None else completed.result)
+
+    def get_job_by_custom_id(self, command: GetJobByCustomId, now: Now) -> JobReply:
+        """A queued, parked or active job by its custom id, without its state.
+
+        Raises:
+            NotFoundError: no live job has it.
+        """
+        job = self._state.find(command.custom_id)
+        if job is None or job.record.custom_id is None or job.state in (JobState.STAGED, JobState.FAILED):
+            raise NotFoundError("Job not found")
+        return JobReply(job=job.record)
+
+    def get_progress(self, command: GetProgress, now: Now) -> ProgressReply:
+        """Progress of an active job.
+
+        Raises:
+            NotFoundError, StateError: unknown, or not active.
+        """
+        record = self.active(command.id, now).record
+        return ProgressReply(progress=record.progress, message=record.progress_message)
+
+    def active(self, job_id: str, now: Now) -> Job:
+        """The active job of that id.
+
+        Raises:
+            NotFoundError, StateError: unknown, or not active.
+        """
+        job = self._state.find(job_id)
+        if job is not None and job.state is JobState.ACTIVE:
+            return job
+        if job is not None and job.state is not JobState.STAGED:
+            raise StateError(f"Job is not active (current state: {shown_state(job, now.wall_ms)})")
+        if self._state.completed(job_id) is not None:
+            raise StateError("Job is not active (current state: completed)")
+        raise NotFoundError("Job not found")
+
+    def count(self, command: Count, now: Now) -> CountReply:
+        """How many jobs are queued."""
+        queue = self._state.queues.get(command.queue)
+        return CountReply(count=0 if queue is None else queue.queued_count)
+
+    def get_job_counts(self, command: GetJobCounts, now: Now) -> CountsReply:
+        """How many jobs are in each state; on a paused queue the ready ones count as paused."""
+        queue = self._state.queues.get(command.queue) or QueueState(command.queue)
+        queue.mature(now.wall_ms)
+        waiting, prioritized, paused = queue.waiting_count, queue.prioritized_count, 0
+        if queue.settings.paused:
+            waiting, prioritized, paused = 0, 0, waiting + prioritized
+        return CountsReply(
+            counts={
+                "waiting": waiting,
+                "prioritized": prioritized,
+                "delayed": queue.delayed_count,
+                "active": queue.active_count,
+                "completed": queue.completed_count,
+                "failed": len(queue.letters),
+                "waiting-children": queue.parked_count,
+                "paused": paused,
+            }
+        )
+
+    def is_paused(self, command: IsPaused, now: Now) -> PausedReply:
+        """Whether the queue is paused; one nobody has used is not."""
+        queue = self._state.queues.get(command.queue)
+        return PausedReply(paused=queue is not None and queue.settings.paused)
+
+    def list_queues(self, command: ListQueues, now: Now) -> QueuesReply:
+        """Known queues, in the order of their first use."""
+        return QueuesReply(queues=[queue.name for queue in self._state.queues.values() if queue.is_known])
+
+    def dlq(self, command: Dlq, now: Now) -> JobsReply:
+        """Jobs of the dead letters of a queue, oldest first, at most ``count``."""
+        queue = self._state.queues.get(command.queue)
+        entries = [] if queue is None else list(queue.letters.values())
+        return JobsReply(jobs=[entry.job for entry in entries[: command.count]])
+
+    def get_stall_config(self, command: GetStallConfig, now: Now) -> StallConfigReply:
+        """The queue's stall policy."""
+        queue = self._state.queues.get(command.queue)
+        return StallConfigReply() if queue is None else StallConfigReply(config=queue.settings.stall)

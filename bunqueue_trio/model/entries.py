@@ -1,0 +1,90 @@
+"""Records that are not jobs: settings of a queue, dead-letter entries, registered workers."""
+
+from msgspec import Raw, Struct
+
+from bunqueue_trio.model.job import JobRecord
+
+DLQ_MAX_AGE_MS = 604_800_000  # 7 days, the reference's default
+DLQ_MAX_ENTRIES = 10_000
+
+
+class StallPolicy(Struct, frozen=True, gc=False, rename="camel"):
+    """When a silent active job counts as stalled. Shape of GetStallConfig; times in ms; ``max_stalls`` 0 = no limit."""
+
+    enabled: bool = True
+    stall_interval: float | int = 30_000
+    max_stalls: float | int = 3
+    grace_period: float | int = 5_000
+
+
+class RateLimit(Struct, frozen=True, gc=False):
+    """At most ``limit`` deliveries per ``duration_ms``; lifts itself at ``expires_at`` (epoch ms, None: never)."""
+
+    limit: float | int
+    duration_ms: float | int = 1_000
+    expires_at: float | None = None
+
+
+class QueueSettings(Struct, frozen=True, gc=False):
+    """What operators set on a queue. A row of ``queue_state`` exists only while something differs from the default."""
+
+    paused: bool = False
+    rate_limit: RateLimit | None = None
+    concurrency_limit: float | int | None = None
+    stall: StallPolicy = StallPolicy()
+
+
+DEFAULT_SETTINGS = QueueSettings()
+
+
+class AttemptRecord(Struct, frozen=True, gc=False, rename="camel"):
+    """One attempt as a dead-letter entry remembers it; times epoch ms, ``duration`` ms."""
+
+    attempt: int
+    started_at: float
+    failed_at: float
+    reason: str
+    error: str | None
+    duration: float
+
+
+class DlqEntry(Struct, gc=False, rename="camel"):
+    """A dead letter: a job out of attempts, kept for people. The same map on the wire and in ``dlq.entry``.
+
+    Source: persistence, "DLQ entry".
+    """
+
+    job: JobRecord
+    entered_at: float
+    reason: str
+    error: str | None
+    attempts: list[AttemptRecord]
+    retry_count: int = 0
+    last_retry_at: float | None = None
+    next_retry_at: float | None = None
+    expires_at: float | None = None
+
+
+class WorkerInfo(Struct, gc=False, rename="camel"):
+    """A registered worker, as the client described itself. Information only: who may pull does not depend on it."""
+
+    id: str
+    name: str
+    queues: list[str]
+    concurrency: float | int
+    hostname: str
+    pid: float | int
+    registered_at: float
+    last_seen: float
+    active_jobs: float | int = 0
+    processed_jobs: float | int = 0
+    failed_jobs: float | int = 0
+    current_job: None = None
+    connection_id: int | None = None
+
+
+class CompletedJob(Struct, gc=False):
+    """A finished job as history keeps it; ``result`` is None when ACK carried none (a null result is ``c0``)."""
+
+    record: JobRecord
+    result: Raw | None

@@ -1,0 +1,151 @@
+"""Bytes to commands and replies to bytes. A frame is decoded straight into its record by one call into C.
+
+What does not fit goes through `tolerant`. Every command leaves here with canonical payloads that own their bytes, so
+that a stored job never keeps the whole frame alive in which it came.
+"""
+
+from collections.abc import Callable
+from struct import Struct
+from typing import Any, Final, get_args
+
+import msgspec
+from msgspec import Raw
+
+from bunqueue_trio.errors import MalformedFrameError
+from bunqueue_trio.model.commands import ABSENT, Ack, AckBatch, AnyCommand, Progress, Push, PushBatch
+from bunqueue_trio.model.replies import ErrorReply, Reply
+from bunqueue_trio.protocol.framing import MAX_FRAME_BYTES
+from bunqueue_trio.protocol.payloads import INVALID_FORMAT, UNDECODABLE, canonical, received
+from bunqueue_trio.protocol.push_checks import SEEN_PLAIN
+from bunqueue_trio.protocol.tolerant import NOT_A_LIST, NOT_AN_OBJECT, rewrite
+from bunqueue_trio.protocol.values import UNDEFINED, wire_number
+
+__all__ = ["decode_command", "encode_frame", "string_req_id", "wire_number"]
+
+_FOUR_KEYS = 0x84  # the first byte of a map with four keys: cmd, queue, data, reqId
+
+
+def _known_extension(code: int, _body: memoryview) -> None:
+    if code != UNDEFINED.code:
+        raise ValueError(f"unknown extension type {code}")
+
+
+class _OnlyId(msgspec.Struct, rename="camel", gc=False):
+    req_id: Any = None
+
+
+_decode = msgspec.msgpack.Decoder(AnyCommand, ext_hook=_known_extension).decode
+_decode_only_id = msgspec.msgpack.Decoder(_OnlyId, ext_hook=_known_extension).decode
+_check_simple_id = msgspec.msgpack.Decoder(None | bool | int | float | str).decode
+_encode = msgspec.msgpack.Encoder().encode
+_pack_length = Struct(">I").pack
+_UNDEFINED: Final = Raw(_encode(UNDEFINED))
+_COMMAND_NAMES: Final = frozenset(str(record.__struct_config__.tag) for record in get_args(AnyCommand))
+
+
+def decode_command(body: bytes) -> AnyCommand:
+    """Decode the body of a frame.
+
+    The fields of the command are as they came, but for payloads (canonical, absent where they were undefined) and
+    ``req_id`` (canonical); `wire.checked` checks the rest. An absent payload or id is the object `ABSENT`.
+
+    Raises:
+        MalformedFrameError: with the text and the ``req_id`` of the spec. Nothing else, whatever the bytes.
+
+    Cost: about 1.5 µs for an ordinary PUSH, 1 µs for a small command. Source: protocol 1.1, 1.2, 1.6.
+    """
+    try:
+        command = _decode(body)
+    except UNDECODABLE:
+        command, body = _decode_again(body)
+    may_be_wide = 0xCF in body or 0xD3 in body
+    if command.req_id is not ABSENT:
+        command.req_id = _received_id(command.req_id, may_be_wide)
+    if type(command) is Push:
+        if command.data is not ABSENT:
+            command.data = received(command.data, may_be_wide)
+        # A map of four keys that holds these four holds no option. Saves looking at thirty fields.
+        is_plain = body[0] == _FOUR_KEYS and command.data is not ABSENT and command.req_id is not ABSENT
+        command.is_plain = SEEN_PLAIN if is_plain and command.queue is not None else False
+    else:
+        take_payloads = _PAYLOADS.get(type(command))
+        if take_payloads is not None:
+            take_payloads(command, may_be_wide)
+    return command
+
+
+def encode_frame(reply: Reply) -> bytes:
+    """Encode a reply with its length prefix. One too long for any client becomes ``Response too large`` (P-3).
+
+    Cost: about 0.4 µs for a small reply.
+    """
+    body = _encode(reply)
+    if len(body) > MAX_FRAME_BYTES:
+        body = _encode(ErrorReply(error="Response too large", req_id=reply.req_id))
+    return _pack_length(len(body)) + body
+
+
+def string_req_id(body: bytes) -> Raw | None:
+    """The ``reqId`` of a frame that is refused undecoded (rate limit): only a string is echoed. Never raises."""
+    try:
+        req_id = _decode_only_id(body).req_id
+    except UNDECODABLE:
+        return None
+    return Raw(_encode(req_id)) if isinstance(req_id, str) else None
+
+
+def _decode_again(body: bytes) -> tuple[AnyCommand, bytes]:
+    """Decode what the typed decoder refused; also return the body from which the command was made."""
+    body, odd_entries, has_odd_results = rewrite(body, _COMMAND_NAMES)
+    try:
+        command = _decode(body)
+    except UNDECODABLE:
+        raise MalformedFrameError(INVALID_FORMAT, string_req_id(body)) from None
+    if type(command) is PushBatch and command.jobs is not None:
+        for index in odd_entries:
+            command.jobs[index] = NOT_AN_OBJECT
+    elif type(command) is AckBatch and has_odd_results:
+        command.results = NOT_A_LIST
+    return command, body
+
+
+def _received_id(raw: Raw, may_be_wide: bool) -> Raw:
+    """The id to echo: most are short strings or numbers, which need no closer look."""
+    if not may_be_wide:
+        try:
+            _check_simple_id(raw)
+        except UNDECODABLE:
+            pass
+        else:
+            return raw.copy()
+    return ABSENT if raw == _UNDEFINED else canonical(raw)
+
+
+def _take_entries(command: PushBatch, may_be_wide: bool) -> None:
+    for entry in command.jobs or ():
+        if entry.data is not ABSENT:
+            entry.data = received(entry.data, may_be_wide)
+
+
+def _take_result(command: Ack, may_be_wide: bool) -> None:
+    if command.result is not ABSENT:
+        command.result = received(command.result, may_be_wide)
+
+
+def _take_results(command: AckBatch, may_be_wide: bool) -> None:
+    if command.results:
+        command.results = [received(result, may_be_wide) for result in command.results]
+
+
+def _take_message(command: Progress, may_be_wide: bool) -> None:
+    if command.message is not ABSENT:
+        command.message = received(command.message, may_be_wide)
+
+
+_PAYLOADS: Final[dict[type, Callable[[Any, bool], None]]] = {
+    PushBatch: _take_entries,
+    Ack: _take_result,
+    AckBatch: _take_results,
+    Progress: _take_message,
+}
+"""What to do with the payloads of a command, other than PUSH, which is the hot path above."""

@@ -1,0 +1,1 @@
+"""The Trio layer: connections, timers, the writer thread. It carries; no queue rule lives here."""

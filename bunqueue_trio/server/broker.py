@@ -1,0 +1,276 @@
+"""The only caller of the engine, for every transport: commands in, replies out, parked pulls served, flushes promised.
+
+Everything here is synchronous but the waits for a commit and for the file; so between taking a job and handing its
+reply over nothing can be cancelled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import trio
+
+from bunqueue_trio.clock import Clock
+from bunqueue_trio.engine.core import Engine
+from bunqueue_trio.errors import InvariantError, LimitError, StateError
+from bunqueue_trio.logs import get_logger
+from bunqueue_trio.model.commands import Pull, PullBatch, Push, PushBatch
+from bunqueue_trio.model.entries import CompletedJob
+from bunqueue_trio.model.instant import Now
+from bunqueue_trio.model.replies import Reply
+from bunqueue_trio.protocol.push_checks import BatchEntryError
+from bunqueue_trio.protocol.wire import checked
+from bunqueue_trio.server.storage_health import StorageHealth
+from bunqueue_trio.server.tickets import Ticket
+from bunqueue_trio.server.waiting import Client, Waiter, Waiting, empty_reply
+
+log = get_logger("Queue")
+
+ROWS_AT_ONCE = 100  # this many buffered rows start a flush (R12)
+ROWS_IN_FILLING = 2_000  # beyond this, with a flush in flight, producers wait: one flush in flight, one being filled
+MAX_PARKED = 50  # commands of one connection that may wait at once (protocol 1.5)
+
+
+class Parked:
+    """Returned for a pull that waits: its reply comes later, through `Client.answer`."""
+
+    __slots__ = ("waiter",)
+
+    def __init__(self, waiter: Waiter) -> None:
+        self.waiter = waiter
+
+
+class Broker:
+    """Engine, clock and parked pulls. One per server; used by every session.
+
+    Args:
+        find_completed: looks ids up in the file, for the few commands that need it.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Clock,
+        find_completed: Callable[[list[str]], Any],
+        storage_health: StorageHealth,
+    ) -> None:
+        self.engine = engine
+        self.clock = clock
+        self.waiting = Waiting()
+        self.storage_health = storage_health
+        self.ticket = Ticket()
+        self.flush_wanted = trio.Event()
+        self.timer_moved = trio.Event()
+        self.is_closing = False
+        self.is_flushing = False
+        self.first_dirty_mono_ms: float | None = None
+        self.internal_errors = 0
+        self.internal_error_since_wall_ms: float | None = None
+        self._became_idle = trio.Event()
+        self._flush_ended = trio.Event()
+        self._find_completed = find_completed
+        self._next_timer_mono_ms = float("inf")
+
+    # commands
+
+    def execute(self, command: Any, client: Client | None, now: Now) -> Reply | Parked:
+        """Check and carry out one command.
+
+        Returns:
+            Its reply. When `waits_for_commit` is True afterwards, the reply belongs to `ticket`. `Parked` for a pull
+            that may wait and found nothing.
+        Raises:
+            CommandError: refused; nothing has changed.
+            PendingChangeError: await `wait_for_flush`, then execute again.
+            FactsNeededError: await `learn`, then execute again.
+        """
+        engine = self.engine
+        kind = type(command)
+        try:
+            checked(command)
+        except BatchEntryError as error:
+            engine.admission.check_entries(command, error.index)
+            raise
+        if kind is Push or kind is PushBatch:
+            self._admit_pushes(command)
+        elif (kind is Pull or kind is PullBatch) and engine.state.wakes:
+            self.serve_waiters(now)  # who has waited longer goes first
+        staged_before = len(engine.state.changes.staged)
+        reply = engine.execute(command, now, None if client is None else client.id)
+        if reply is None:
+            if command.timeout and client is not None and not self.is_closing:
+                waiter = self.waiting.park(client, command, now.mono_ms + command.timeout)
+                self._note_timer(waiter.deadline_mono_ms)
+                return Parked(waiter)
+            return empty_reply(command)
+        if len(engine.state.changes.staged) != staged_before:
+            self.storage_health.refuse_while_degraded(self._unstage_all)
+        return reply
+
+    @property
+    def waits_for_commit(self) -> bool:
+        """Whether the reply of the last command belongs to the ticket."""
+        return self.engine.state.waits_for_commit
+
+    def after_turn(self, now: Now) -> None:
+        """Once per turn of a connection: serve whom the turn's commands woke, and see that a flush and a tick happen."""
+        if self.engine.state.wakes:
+            self.serve_waiters(now)
+        self.note_changes(now)
+        if self.engine.state.timers or self.engine.state.due:
+            self._note_timer(self.engine.next_deadline_mono_ms(now))
+
+    def note_changes(self, now: Now) -> None:
+        """Wake the flusher if there is reason to: a first dirty row, enough of them, or somebody who waits."""
+        changes = self.engine.state.changes
+        if not changes:
+            return
+        if self.first_dirty_mono_ms is None:
+            self.first_dirty_mono_ms = now.mono_ms
+            self.flush_wanted.set()
+        elif self.ticket.is_awaited or changes.row_count >= ROWS_AT_ONCE:
+            self.flush_wanted.set()
+
+    def serve_waiters(self, now: Now) -> None:
+        """Give runnable jobs to parked pulls, in the order of their arrival."""
+        wakes = self.engine.state.wakes
+        while wakes:
+            name, count = wakes.popitem()
+            while count and (waiter := self.waiting.first(name)) is not None:
+                assert waiter.client is not None
+                reply = self.engine.execute(waiter.command, now, waiter.client.id)
+                if reply is None:
+                    break
+                client = self.waiting.release(waiter)
+                assert client is not None
+                client.answer(waiter, reply)
+                count -= 1
+
+    def _admit_pushes(self, command: Push | PushBatch) -> None:
+        """Refuse pushes that could only be kept in memory: while closing, and when too much waits for the file."""
+        if self.is_closing:
+            raise StateError("Server is shutting down")
+        health = self.storage_health
+        if not health.is_degraded:
+            return
+        full = health.backlog_error(self.engine.state.changes)
+        if full is not None:
+            raise LimitError(full)
+        health.note_buffered(_payload_bytes(command))
+
+    def _unstage_all(self) -> None:
+        """Storage is known to refuse: drop what the last command has staged."""
+        engine = self.engine
+        staged = engine.state.changes.staged
+        engine.state.changes.staged = []
+        engine.drop_staged(staged, self.clock.now())
+
+    # connections
+
+    def connect(self, client: Client) -> None:
+        """A client may hold leases from now on."""
+        self.engine.connect(client.id)
+
+    def disconnect(self, client: Client, parked: list[Waiter]) -> None:
+        """A client is gone: its parked pulls end, its jobs are released, at once."""
+        now = self.clock.now()
+        for waiter in parked:
+            self.waiting.release(waiter)
+        self.engine.disconnect(client.id, now)
+        self.after_turn(now)
+        self._note_idle()
+
+    # time
+
+    def tick(self, now: Now) -> None:
+        """Do what has become due, and end the waits whose time is over."""
+        self.engine.tick(now)
+        self.serve_waiters(now)
+        for waiter in self.waiting.expired(now.mono_ms):
+            client = self.waiting.release(waiter)
+            if client is not None:
+                client.answer(waiter, empty_reply(waiter.command))
+        self.note_changes(now)
+        self._note_idle()
+
+    def next_deadline_mono_ms(self, now: Now) -> float:
+        """When `tick` is due next."""
+        self._next_timer_mono_ms = min(self.engine.next_deadline_mono_ms(now), self.waiting.next_deadline_mono_ms())
+        return self._next_timer_mono_ms
+
+    def _note_timer(self, deadline_mono_ms: float) -> None:
+        """Something is due earlier than the reaper knows."""
+        if deadline_mono_ms < self._next_timer_mono_ms:
+            self._next_timer_mono_ms = deadline_mono_ms
+            self.timer_moved.set()
+
+    # flushes
+
+    @property
+    def must_wait_for_room(self) -> bool:
+        """True when a producer should stop reading: a flush is under way and the next is full (design, "Backpressure")."""
+        return self.is_flushing and len(self.engine.state.changes.jobs) >= ROWS_IN_FILLING
+
+    async def wait_for_flush(self) -> None:
+        """Wait until the flush that is under way, or else the next one, has ended."""
+        if not self.is_flushing:
+            self.ticket.is_awaited = True
+            self.flush_wanted.set()
+        await self._flush_ended.wait()
+
+    async def learn(self, ids: list[str]) -> None:
+        """Look *ids* up in the file for the command that is executed next."""
+        found: dict[str, CompletedJob | None] = await self._find_completed(ids)
+        self.engine.find_facts(found)
+
+    def flush_ended(self, now: Now) -> None:
+        """A flush has been settled, one way or the other."""
+        self.serve_waiters(now)
+        ended, self._flush_ended = self._flush_ended, trio.Event()
+        ended.set()
+        self.note_changes(now)
+        self._note_idle()
+
+    # stopping
+
+    def stop_pulls(self) -> None:
+        """Hand out no more jobs, take no more pushes; parked pulls get nothing, now."""
+        self.is_closing = True
+        self.engine.stop_handing_out()
+        for waiter in self.waiting.everyone():
+            client = self.waiting.release(waiter)
+            if client is not None:
+                client.answer(waiter, empty_reply(waiter.command))
+        self._note_idle()
+
+    async def wait_idle(self) -> None:
+        """Wait until no job is active."""
+        while self.engine.active_count:
+            await self._became_idle.wait()
+
+    def _note_idle(self) -> None:
+        if self.is_closing and not self.engine.active_count:
+            self._became_idle.set()
+
+    # our own defects
+
+    def report_defect(self, error: Exception, command: Any) -> None:
+        """An unexpected error in one command: count it, show it, and make sure that the engine is still sound.
+
+        Raises:
+            InvariantError: it is not; the file is now the better truth, so the server has to stop.
+        """
+        self.internal_errors += 1
+        self.internal_error_since_wall_ms = self.clock.now().wall_ms
+        log.error("Internal error in a command", command=type(command).__name__, exc_info=error)
+        try:
+            self.engine.check_invariants()
+        except InvariantError as broken:
+            raise broken from error
+
+
+def _payload_bytes(command: Push | PushBatch) -> int:
+    if isinstance(command, Push):
+        return memoryview(command.data).nbytes
+    return sum(memoryview(entry.data).nbytes for entry in command.jobs or ())

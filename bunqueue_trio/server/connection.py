@@ -1,0 +1,136 @@
+"""The task of one TCP connection: bytes to session, session to outbox, and the limits on both."""
+
+from __future__ import annotations
+
+import trio
+
+from bunqueue_trio.config import MAX_FRAME_BYTES, Config
+from bunqueue_trio.errors import FrameTooLargeError
+from bunqueue_trio.logs import get_logger
+from bunqueue_trio.model.replies import ErrorReply
+from bunqueue_trio.protocol.codec import encode_frame
+from bunqueue_trio.protocol.framing import FrameBuffer
+from bunqueue_trio.server.broker import Broker
+from bunqueue_trio.server.outbox import Outbox
+from bunqueue_trio.server.session import Hold, Session
+from bunqueue_trio.server.stream import READ_BYTES, TcpStream
+
+log = get_logger("TCP")
+
+MAX_UNCONFIRMED = 1_000  # replies of one connection that may wait for a commit before it is read no further
+MAX_BACKLOG = 10_000  # commands of one connection that may wait behind fifty parked pulls
+PREAUTH_READ_BYTES = 16_384
+PROGRESS_BYTES = 1_024  # an incomplete frame must grow by this much per idle timeout (P-2)
+LAST_WORDS_S = 1.0
+
+
+async def serve_connection(stream: TcpStream, broker: Broker, config: Config) -> None:
+    """Serve one client until it closes, misbehaves or is cancelled. Closes the stream; its jobs are released."""
+    async with trio.open_nursery() as nursery:
+        connection = Connection(stream, broker, config, nursery)
+        connection.session.open()
+        try:
+            await connection.run()
+        finally:
+            connection.session.close()
+            stream.close()
+            nursery.cancel_scope.cancel(reason="connection closed")
+
+
+class Connection:
+    """Reads one stream, in turns: everything one read brought is executed before the next."""
+
+    def __init__(self, stream: TcpStream, broker: Broker, config: Config, nursery: trio.Nursery) -> None:
+        self._stream = stream
+        self._broker = broker
+        self._config = config
+        self._frames = FrameBuffer()
+        self._outbox = Outbox(stream, config.tcp_max_write_queue_bytes, self._warn_of_overflow, nursery)
+        self._nursery = nursery
+        self._slot_freed = trio.Event()
+        self.session = Session(broker, config, self._outbox.send, self._resume)
+        self._idle_timeout_s = config.tcp_idle_timeout_ms / 1000
+        self._partial_since_s: float | None = None
+        self._partial_bytes = 0
+        if not self.session.is_authenticated:
+            # Strangers get room for a token, and no more than that of our memory in either direction.
+            self._frames.max_frame_bytes = config.preauth_max_frame_bytes
+            self._outbox.max_bytes = config.preauth_max_frame_bytes
+
+    async def run(self) -> None:
+        """Returns when the connection is over."""
+        session, broker = self.session, self._broker
+        while data := await self._receive():
+            frames = self._frames.feed(data)
+            now = broker.clock.now()
+            session.receive(frames, now)
+            hold = session.run(now)
+            if self._frames.fault is not None:
+                await self._reject(self._frames.fault)
+                return
+            await self._go_on(hold)
+            if session.is_authenticated and self._frames.max_frame_bytes != MAX_FRAME_BYTES:
+                self._frames.max_frame_bytes = MAX_FRAME_BYTES
+                self._outbox.max_bytes = self._config.tcp_max_write_queue_bytes
+            while session.unconfirmed_count >= MAX_UNCONFIRMED or broker.must_wait_for_room:
+                await broker.wait_for_flush()
+            while session.backlog_count >= MAX_BACKLOG:
+                await self._slot_freed.wait()
+
+    async def _receive(self) -> bytes:
+        """The next bytes; empty when the connection is over. A stalled frame ends it with a reset."""
+        max_bytes = READ_BYTES if self.session.is_authenticated else PREAUTH_READ_BYTES
+        if not self._frames.has_partial or not self._idle_timeout_s:
+            self._partial_since_s = None
+            data = await self._stream.receive(max_bytes)
+        else:
+            with trio.move_on_at(self._stall_deadline_s()):
+                data = await self._stream.receive(max_bytes)
+                self._partial_bytes += len(data)
+                return data
+            log.warning("Closing stalled connection (incomplete frame)")
+            self._stream.abort()
+            return b""
+        return data
+
+    def _stall_deadline_s(self) -> float:
+        """Silence for one timeout ends a begun frame, and so does too slow a trickle."""
+        now_s = trio.current_time()
+        if self._partial_since_s is None:
+            self._partial_since_s = now_s
+            self._partial_bytes = self._frames.buffered_bytes
+        allowed_s = self._idle_timeout_s * (1 + self._partial_bytes // PROGRESS_BYTES)
+        return min(now_s + self._idle_timeout_s, self._partial_since_s + allowed_s)
+
+    async def _go_on(self, hold: Hold | None) -> None:
+        """Wait for what the session needs and let it go on, until it needs nothing."""
+        while hold is not None:
+            if hold.ids is None:
+                await self._broker.wait_for_flush()
+            elif hold.ids:
+                await self._broker.learn(hold.ids)
+            hold = self.session.run(self._broker.clock.now())
+            if hold is None or not hold.ids:
+                self._broker.engine.clear_facts()
+
+    def _resume(self) -> None:
+        """A parked pull has ended: commands that waited for its slot may run, and more may be read."""
+        freed, self._slot_freed = self._slot_freed, trio.Event()
+        freed.set()
+        self._nursery.start_soon(self._go_on, Hold([]))
+
+    async def _reject(self, fault: FrameTooLargeError) -> None:
+        """An oversize frame: one last reply, then the end. Good frames in front of it have been answered."""
+        while self.session.unconfirmed_count:
+            await self._broker.wait_for_flush()
+        is_stranger = not self.session.is_authenticated and fault.length_bytes <= MAX_FRAME_BYTES
+        if is_stranger:
+            text = "Not authenticated"
+        else:
+            text = str(FrameTooLargeError(fault.length_bytes, MAX_FRAME_BYTES))
+        self._outbox.send(encode_frame(ErrorReply(error=text)))
+        with trio.move_on_after(LAST_WORDS_S):
+            await self._outbox.wait_drained()
+
+    def _warn_of_overflow(self) -> None:
+        log.warning("Closing connection: write queue exceeded budget")

@@ -1,0 +1,205 @@
+"""The keeper that moves dirty records into the file: swap, commit, settle; back off when the file refuses.
+
+A flush starts at once when somebody waits for it or 100 rows are buffered, else 10 ms after the first buffered row.
+While one commits, everything that arrives fills the next: group commit needs no timer. A failed flush goes back in
+front of newer changes and is tried again after 100 ms, doubling to 30 s, for as long as the process lives; regular
+flushing pauses meanwhile. Nothing is given up before shutdown.
+
+Source: design, "What ok means"; R11 to R16, R84 to R90, K20, PD-6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import trio
+
+from bunqueue_trio.errors import StorageError
+from bunqueue_trio.logs import get_logger
+from bunqueue_trio.model.changes import Changes
+from bunqueue_trio.model.job import Job
+from bunqueue_trio.server.broker import ROWS_AT_ONCE, Broker
+from bunqueue_trio.server.spill import spill
+from bunqueue_trio.server.store import Store
+from bunqueue_trio.server.tickets import Ticket
+from bunqueue_trio.storage.snapshot import Snapshot, take_snapshot
+
+log = get_logger("Storage")
+
+WINDOW_MS = 10  # the loss window that buffered mode is allowed (R13)
+FIRST_RETRY_S = 0.1
+MAX_RETRY_S = 30.0
+RETRIES_BEFORE_ALARM = 10
+FINAL_RETRY_S = 0.2
+SPACE_CHECK_S = 1.0
+SPACE_WORTH_A_TRY_BYTES = 65_536
+
+CriticalHook = Callable[[list[Job], StorageError, int], None]
+
+
+def log_critical(jobs: list[Job], error: StorageError, attempts: int) -> None:
+    """The default hook: say which jobs are in memory only. They are kept and tried on."""
+    log.error(
+        "CRITICAL: jobs cannot be stored; they are kept in memory and tried on",
+        jobCount=len(jobs),
+        attempts=attempts,
+        error=str(error),
+        ids=[job.record.id for job in jobs[:100]],
+    )
+
+
+class Flusher:
+    """Owns the way from the engine to the file."""
+
+    def __init__(self, broker: Broker, store: Store, on_critical: CriticalHook = log_critical) -> None:
+        self._broker = broker
+        self._store = store
+        self._on_critical = on_critical
+        self._failures = 0
+        self._turn = trio.Lock()  # the run loop and a stopping server never flush at the same time
+        self.flush_count = 0
+        self.failed_count = 0
+        self.critical_count = 0
+        self.last_commit_ms = 0.0
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Flush until cancelled. What is dirty then is left to `finish`."""
+        task_status.started()
+        while True:
+            await self._wait_until_due()
+            await self._flush()
+            if self._failures:
+                await self._back_off()
+            else:
+                await self._tend_wal()
+
+    async def flush_all(self) -> None:
+        """Commit everything that is dirty, now, and fold the WAL in as far as possible. Raises no StorageError."""
+        while self._broker.engine.state.changes and not await self._flush():
+            if self._failures:
+                return
+        await self._tend_wal(force=True)
+
+    async def finish(self, timeout_s: float) -> int:
+        """The last flush, tried until the file takes it or *timeout_s* is over.
+
+        Returns:
+            How many jobs had to be given up; they are in a spill file beside the data file.
+        """
+        with trio.move_on_after(timeout_s) as patience:
+            while self._broker.engine.state.changes:
+                if not await self._flush():
+                    await trio.sleep(FINAL_RETRY_S)
+        if not patience.cancelled_caught or not self._broker.engine.state.changes:
+            return 0
+        return spill(self._store.path, self._broker.engine.state.changes, self._broker.clock.now())
+
+    async def _wait_until_due(self) -> None:
+        broker = self._broker
+        while True:
+            changes = broker.engine.state.changes
+            if changes and (broker.ticket.is_awaited or changes.row_count >= ROWS_AT_ONCE):
+                break
+            deadline_s = float("inf")
+            if changes:
+                first = broker.first_dirty_mono_ms
+                left_ms = WINDOW_MS if first is None else first + WINDOW_MS - broker.clock.now().mono_ms
+                if left_ms <= 0:
+                    break
+                deadline_s = left_ms / 1000
+            with trio.move_on_after(deadline_s):
+                await broker.flush_wanted.wait()
+            broker.flush_wanted = trio.Event()
+        broker.flush_wanted = trio.Event()
+
+    async def _flush(self) -> bool:
+        """One attempt at everything dirty. Returns True when it is in the file."""
+        async with self._turn:
+            return await self._flush_in_turn()
+
+    async def _flush_in_turn(self) -> bool:
+        broker = self._broker
+        ticket, broker.ticket = broker.ticket, Ticket()
+        broker.first_dirty_mono_ms = None
+        broker.is_flushing = True
+        changes = broker.engine.take_changes()
+        snapshot = take_snapshot(changes, broker.clock.now().wall_ms)
+        try:
+            report = await self._store.commit(snapshot.batch)
+        except StorageError as error:
+            broker.is_flushing = False
+            self._settle_failure(changes, snapshot, error)
+            ticket.refuse(str(error))
+            # Durable and admin commands fail fast: those that came meanwhile were dropped along with the others.
+            newer, broker.ticket = broker.ticket, Ticket()
+            newer.refuse(str(error))
+            broker.flush_ended(broker.clock.now())
+            return False
+        except trio.Cancelled:
+            # Cancel: the commit had not begun; everything is as before, and the next flush carries it.
+            broker.is_flushing = False
+            broker.engine.put_back(changes, lambda: snapshot.restore(broker.engine.state.changes))
+            newer, broker.ticket = broker.ticket, ticket
+            ticket.absorb(newer)
+            raise
+        now = broker.clock.now()
+        broker.is_flushing = False
+        broker.engine.committed(changes, now)
+        broker.engine.forgotten(report.forgotten)
+        self.flush_count += 1
+        self.last_commit_ms = report.duration_ms
+        self._failures = 0
+        if broker.storage_health.succeeded():
+            log.info("Disk full condition cleared - writes succeeding again")
+        ticket.settle()
+        broker.flush_ended(now)
+        return True
+
+    def _settle_failure(self, changes: Changes, snapshot: Snapshot, error: StorageError) -> None:
+        broker = self._broker
+        now = broker.clock.now()
+        self._failures += 1
+        self.failed_count += 1
+        was_degraded = broker.storage_health.is_degraded
+        broker.storage_health.failed(error, now.wall_ms)
+        broker.engine.rejected(changes, lambda: snapshot.restore(broker.engine.state.changes), now)
+        if broker.storage_health.is_disk_full and not was_degraded:
+            log.error("DISK FULL: SQLite cannot write, persistence degraded", error=str(error))
+        log.error(
+            "Write buffer flush failed",
+            jobCount=len(broker.engine.state.changes.jobs),
+            error=str(error),
+            diskFull=broker.storage_health.is_disk_full,
+        )
+        if self._failures == RETRIES_BEFORE_ALARM + 1:
+            self.critical_count += 1
+            self._on_critical(list(broker.engine.state.changes.jobs), error, self._failures)
+
+    async def _back_off(self) -> None:
+        """Let the pause after a failure pass, whatever arrives meanwhile (R88); space that is freed ends it early.
+
+        During the pause everything that promises a commit is refused at once. After it the next one is tried for real:
+        only a write can show that the trouble is over.
+        """
+        health = self._broker.storage_health
+        pause_s = min(FIRST_RETRY_S * 2.0 ** (self._failures - 1), MAX_RETRY_S)
+        health.is_pausing = True
+        try:
+            free_then = self._store.free_bytes()
+            until = trio.current_time() + pause_s
+            while (left_s := until - trio.current_time()) > 0:
+                await trio.sleep(min(left_s, SPACE_CHECK_S))
+                if health.is_disk_full and self._store.free_bytes() > free_then + SPACE_WORTH_A_TRY_BYTES:
+                    break
+        finally:
+            health.is_pausing = False
+        self._broker.ticket.is_awaited = True
+
+    async def _tend_wal(self, *, force: bool = False) -> None:
+        try:
+            if force:
+                await self._store.checkpoint("TRUNCATE")
+            else:
+                await self._store.tend_wal()
+        except StorageError as error:
+            log.warning("WAL checkpoint failed", error=str(error))

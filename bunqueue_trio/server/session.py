@@ -1,0 +1,243 @@
+"""One connection's side of the protocol: who it is, what it may, and what each frame is answered with.
+
+Knows no socket: frames come in, encoded replies go out through ``send``. Commands are executed in the order of their
+arrival. One that meets a change which has not committed yet, or would have to see one of this connection's own, holds
+up those behind it until the commit; a pull that waits holds up nobody until fifty do.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections import deque
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+from bunqueue_trio import __version__
+from bunqueue_trio.config import Config
+from bunqueue_trio.engine.state import FactsNeededError, PendingChangeError
+from bunqueue_trio.errors import CommandError, InvariantError, MalformedFrameError, UnknownCommandError
+from bunqueue_trio.logs import get_logger
+from bunqueue_trio.model.commands import (
+    ABSENT,
+    Ack,
+    AckBatch,
+    Auth,
+    ExtendLock,
+    ExtendLocks,
+    Fail,
+    Hello,
+    JobHeartbeat,
+    JobHeartbeatBatch,
+    Ping,
+    Progress,
+    Push,
+    PushBatch,
+    WorkerHeartbeat,
+)
+from bunqueue_trio.model.instant import Now
+from bunqueue_trio.model.replies import ErrorReply, HelloReply, Reply
+from bunqueue_trio.protocol.codec import decode_command, encode_frame, string_req_id
+from bunqueue_trio.server.broker import MAX_PARKED, Broker, Parked
+from bunqueue_trio.server.throttle import Throttle
+from bunqueue_trio.server.waiting import Waiter
+
+log = get_logger("TCP")
+
+COMMUTING = frozenset(
+    {
+        Push,
+        PushBatch,
+        Ack,
+        AckBatch,
+        Fail,
+        Ping,
+        JobHeartbeat,
+        JobHeartbeatBatch,
+        ExtendLock,
+        ExtendLocks,
+        Progress,
+        WorkerHeartbeat,
+    }
+)
+"""Commands that need not see what this connection has just asked for; any other waits until it has committed."""
+
+PROTOCOL_VERSION = 2
+CAPABILITIES = ["pipelining"]
+_ids = count(1)
+
+
+class Hold:
+    """Why a session cannot go on for now. ``ids`` must be looked up in the file; None: wait for the flush."""
+
+    __slots__ = ("ids",)
+
+    def __init__(self, ids: list[str] | None = None) -> None:
+        self.ids = ids
+
+
+class Session:
+    """Protocol state of one connection.
+
+    Args:
+        send: delivers encoded frames; must not block.
+        on_slot: called when a parked pull has ended while commands wait behind it; whoever runs the session calls
+            `run` soon.
+    """
+
+    def __init__(
+        self, broker: Broker, config: Config, send: Callable[[bytes], None], on_slot: Callable[[], None]
+    ) -> None:
+        self.id = next(_ids)
+        self._broker = broker
+        self._tokens = tuple(token.encode() for token in config.auth_tokens)
+        self._throttle = Throttle(config.rate_limit_max_requests, config.rate_limit_window_ms)
+        self._send = send
+        self._on_slot = on_slot
+        self._commands: deque[Any] = deque()
+        self._parked: dict[Waiter, None] = {}
+        self._out: list[bytes] = []
+        self._in_turn = False
+        self.is_authenticated = not self._tokens
+        self.unconfirmed_count = 0
+
+    @property
+    def backlog_count(self) -> int:
+        """Commands that have arrived and could not be executed yet."""
+        return len(self._commands)
+
+    def open(self) -> None:
+        """The connection is there."""
+        self._broker.connect(self)
+
+    def close(self) -> None:
+        """The connection is gone: its waits end and its jobs are released. Nothing more is sent."""
+        self._commands.clear()
+        self._broker.disconnect(self, list(self._parked))
+        self._parked.clear()
+
+    # frames in
+
+    def receive(self, frames: list[bytes], now: Now) -> None:
+        """Take complete frames. Those that are no commands are answered at once, whatever waits in front of them."""
+        for body in frames:
+            if not self._throttle.admit(now.mono_ms):
+                self._refuse("Rate limit exceeded", string_req_id(body))
+                continue
+            try:
+                self._commands.append(decode_command(body))
+            except UnknownCommandError as error:
+                text = str(error) if self.is_authenticated else "Not authenticated"
+                self._refuse(text, error.req_id)
+            except MalformedFrameError as error:
+                self._refuse(str(error), error.req_id)
+
+    def run(self, now: Now) -> Hold | None:
+        """Execute what has arrived, in order, as far as possible; then send the replies in one go.
+
+        Returns:
+            None when everything was executed or parked pulls hold up the rest; else what to wait for before the
+            next call.
+        """
+        self._in_turn = True
+        try:
+            hold = self._execute_all(now)
+            self._broker.after_turn(now)
+        finally:
+            self._in_turn = False
+            self.flush()
+        return hold
+
+    def flush(self) -> None:
+        """Send what has been answered so far."""
+        if self._out:
+            data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
+            self._out.clear()
+            self._send(data)
+
+    def _execute_all(self, now: Now) -> Hold | None:
+        commands = self._commands
+        while commands and len(self._parked) < MAX_PARKED:
+            command = commands[0]
+            if self.unconfirmed_count and type(command) not in COMMUTING:
+                return Hold()
+            try:
+                reply = self._execute(command, now)
+            except PendingChangeError:
+                return Hold()
+            except FactsNeededError as needed:
+                return Hold(needed.ids)
+            except CommandError as error:
+                reply = ErrorReply(error=str(error))
+            except InvariantError:
+                raise
+            except Exception as error:
+                commands.popleft()
+                self._broker.report_defect(error, command)
+                self._refuse("Internal server error", None if command.req_id is ABSENT else command.req_id)
+                continue
+            commands.popleft()
+            if reply is not None:
+                self._deliver(command, reply)
+        return None
+
+    def _execute(self, command: Any, now: Now) -> Reply | None:
+        kind = type(command)
+        if kind is Auth:
+            return self._authenticate(command)
+        if not self.is_authenticated:
+            return ErrorReply(error="Not authenticated")
+        if kind is Hello:
+            return HelloReply(
+                protocol_version=PROTOCOL_VERSION, capabilities=CAPABILITIES, server="bunqueue", version=__version__
+            )
+        broker = self._broker
+        reply = broker.execute(command, self, now)
+        if isinstance(reply, Parked):
+            self._parked[reply.waiter] = None
+            return None
+        if broker.waits_for_commit:
+            if command.req_id is not ABSENT:
+                reply.req_id = command.req_id
+            broker.ticket.add(self, reply)
+            self.unconfirmed_count += 1
+            return None
+        return reply
+
+    def _authenticate(self, command: Auth) -> Reply:
+        given = command.token if isinstance(command.token, str) else ""
+        presented = given.encode("utf-8", "surrogatepass")
+        matches = [hmac.compare_digest(presented, token) for token in self._tokens]
+        if not any(matches):
+            return ErrorReply(error="Invalid token")
+        self.is_authenticated = True
+        return Reply()
+
+    # replies out
+
+    def answer(self, waiter: Waiter, reply: Reply) -> None:
+        """A parked pull has its reply."""
+        self._parked.pop(waiter, None)
+        self._deliver(waiter.command, reply)
+        if not self._in_turn:
+            self.flush()
+            if self._commands:
+                self._on_slot()
+
+    def confirm(self, replies: list[Reply]) -> None:
+        """Changes this connection asked for have committed, or have not, as the replies say."""
+        self.unconfirmed_count -= len(replies)
+        self._out += map(encode_frame, replies)
+        if not self._in_turn:
+            self.flush()
+
+    def _deliver(self, command: Any, reply: Reply) -> None:
+        if command.req_id is not ABSENT:
+            reply.req_id = command.req_id
+        self._out.append(encode_frame(reply))
+
+    def _refuse(self, text: str, req_id: Any) -> None:
+        reply = ErrorReply(error=text)
+        if req_id is not None:
+            reply.req_id = req_id
+        self._out.append(encode_frame(reply))

@@ -1,0 +1,1 @@
+"""Synchronous SQLite: rows and transactions. No policy, no clock, no Trio."""

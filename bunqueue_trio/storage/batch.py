@@ -1,0 +1,79 @@
+"""What one flush writes: rows, ready to be bound. Built on the loop thread, applied by the writer thread.
+
+A batch holds nothing but immutable rows, so the two threads share no mutable state.
+"""
+
+from typing import Any
+
+from msgspec import Struct, field
+
+Row = tuple[Any, ...]
+
+PLAIN_COLUMNS = (
+    "rowid", "id", "queue", "data", "priority", "created_at", "run_at", "custom_id", "state", "timeline",
+)  # fmt: skip
+"""A new job whose options are all defaults needs only these; the schema's defaults give the rest."""
+
+FULL_COLUMNS = (
+    "rowid", "id", "queue", "data", "priority", "created_at", "run_at", "started_at", "completed_at", "attempts",
+    "max_attempts", "backoff", "ttl", "timeout", "unique_key", "custom_id", "depends_on", "parent_id", "children_ids",
+    "tags", "state", "lifo", "group_id", "progress", "remove_on_complete", "remove_on_fail", "stall_timeout",
+    "last_heartbeat", "stall_count", "timeline", "stacktrace",
+)  # fmt: skip
+"""Every column we write (``progress_msg`` stays null: a message may be any value, so it lives in the side table)."""
+
+STATE_COLUMNS = (
+    "id", "state", "run_at", "started_at", "completed_at", "attempts", "progress", "last_heartbeat", "stall_count",
+    "timeline", "stacktrace",
+)  # fmt: skip
+"""What an execution changes: ``UPDATE ... WHERE id``."""
+
+SETTINGS_COLUMNS = (
+    "name", "paused", "rate_limit", "concurrency_limit", "rate_limit_duration", "rate_limit_expires_at",
+    "stall_enabled", "stall_interval", "max_stalls", "stall_grace_period",
+)  # fmt: skip
+
+
+class Batch(Struct, gc=False):
+    """One transaction. Applied in the order of the fields: everything that deletes comes first.
+
+    Attributes:
+        reborn: ids whose finished row, result, side row and dead letters must go before they are inserted anew.
+            The rows found tell the caller which completed jobs ended (`CommitReport.forgotten`).
+        deleted: ids whose row, result and side row are deleted.
+        letters_gone: job ids whose dead letters are deleted.
+        plain, full, states: rows in the order of the column tuples above. ``full`` is an UPSERT that keeps the rowid.
+        results: (job_id, result blob, completed_at).
+        letters: (job_id, queue, entry blob, entered_at).
+        extras: (job_id, blob) of our side table; upsert.
+        settings: rows of ``queue_state``; replace.  settings_gone: names back at their defaults.
+        finished: ids to remember as completed although their row is gone; finished_gone: the reverse.
+        needs_sync: this commit must reach the disk (fsync) before it counts.
+        row_count: how many jobs it touches, for metrics and logs.
+    """
+
+    reborn: list[str] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
+    letters_gone: list[str] = field(default_factory=list)
+    plain: list[Row] = field(default_factory=list)
+    full: list[Row] = field(default_factory=list)
+    states: list[Row] = field(default_factory=list)
+    results: list[Row] = field(default_factory=list)
+    letters: list[Row] = field(default_factory=list)
+    extras: list[Row] = field(default_factory=list)
+    settings: list[Row] = field(default_factory=list)
+    settings_gone: list[str] = field(default_factory=list)
+    finished: list[str] = field(default_factory=list)
+    finished_gone: list[str] = field(default_factory=list)
+    needs_sync: bool = False
+    row_count: int = 0
+
+
+class CommitReport(Struct, frozen=True, gc=False):
+    """What the writer found out while committing: ``forgotten`` names the queue of each completed job that a rebirth
+    deleted; ``wal_bytes`` is the size of the WAL file after the commit; ``duration_ms`` how long it took.
+    """
+
+    forgotten: list[str]
+    wal_bytes: int
+    duration_ms: float

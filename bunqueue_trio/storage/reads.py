@@ -1,0 +1,184 @@
+"""What recovery and queries read. Everything is paged by key, 10,000 rows a page, so that no read grows with the file.
+
+Source: R55-R69; persistence, "Recovery at start", PD-2, PD-25.
+"""
+
+import json
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+import apsw
+
+from bunqueue_trio.errors import CorruptDatabaseError
+from bunqueue_trio.model.entries import CompletedJob, DlqEntry, QueueSettings
+from bunqueue_trio.storage import faults
+from bunqueue_trio.storage.batch import FULL_COLUMNS, SETTINGS_COLUMNS
+from bunqueue_trio.storage.decoding import StoredJob, job_from_row, settings_from_row
+from bunqueue_trio.storage.letters import entry_from_blob
+from bunqueue_trio.storage.payloads import checked_payload
+from bunqueue_trio.storage.writes import ListStatement
+
+PAGE_ROWS: Final = 10_000
+
+_JOB: Final = f"SELECT {', '.join(f'jobs.{name}' for name in FULL_COLUMNS)}, bqt_jobs.extra"
+_SIDE: Final = "LEFT JOIN bqt_jobs ON bqt_jobs.job_id = jobs.id"
+
+# Active rows in the order of their index; those without a start time, which no index range reaches, come first.
+ACTIVE_UNSTARTED: Final = (
+    f"{_JOB} FROM jobs {_SIDE} WHERE jobs.state = 'active' AND jobs.started_at IS NULL AND jobs.rowid > ?"
+    f" ORDER BY jobs.rowid LIMIT {PAGE_ROWS}"
+)
+ACTIVE_STARTED: Final = (
+    f"{_JOB} FROM jobs {_SIDE} WHERE jobs.state = 'active' AND (jobs.started_at, jobs.rowid) > (?, ?)"
+    f" ORDER BY jobs.started_at, jobs.rowid LIMIT {PAGE_ROWS}"
+)
+# Waiting rows by their rowids, which a partial index lists: a long history of completed rows is not even touched.
+PENDING_ROWIDS: Final = "SELECT rowid FROM jobs WHERE state IN ('waiting', 'delayed')"
+PENDING: Final = (
+    f"{_JOB} FROM json_each(?) AS page CROSS JOIN jobs ON jobs.rowid = page.value {_SIDE} LIMIT {PAGE_ROWS}"
+)
+LETTER_IDS: Final = f"SELECT DISTINCT job_id FROM dlq WHERE job_id > ? ORDER BY job_id LIMIT {PAGE_ROWS}"
+LETTERS: Final = (
+    "SELECT queue, entry, job_id, entered_at, id FROM dlq WHERE (entered_at, id) > (?, ?)"
+    f" ORDER BY entered_at, id LIMIT {PAGE_ROWS}"
+)
+SETTINGS: Final = (
+    f"SELECT {', '.join(SETTINGS_COLUMNS)} FROM queue_state WHERE name > ? ORDER BY name LIMIT {PAGE_ROWS}"
+)
+CRON_NAMES: Final = f"SELECT name, queue FROM cron_jobs WHERE name > ? ORDER BY name LIMIT {PAGE_ROWS}"
+COMPLETED_COUNTS: Final = (
+    "WITH RECURSIVE names(queue) AS (SELECT min(queue) FROM jobs UNION ALL"
+    " SELECT (SELECT min(queue) FROM jobs WHERE jobs.queue > names.queue) FROM names WHERE names.queue IS NOT NULL)"
+    " SELECT queue, (SELECT count(*) FROM jobs WHERE jobs.queue = names.queue AND jobs.state = 'completed') AS jobs"
+    " FROM names WHERE queue IS NOT NULL"
+)
+COMPLETED: Final = (
+    f"{_JOB}, job_results.result FROM jobs {_SIDE} LEFT JOIN job_results ON job_results.job_id = jobs.id"
+    " WHERE jobs.id = ? AND jobs.state = 'completed'"
+)
+MAX_ROWID: Final = "SELECT max(rowid) FROM jobs"
+
+# An active row with a result is the trace of an interrupted ACK elsewhere: it runs again, so it is not done (PD-2).
+_COMPLETED_IDS = ListStatement("SELECT id FROM jobs WHERE id IN ({ids}) AND state = 'completed'")
+_RESULT_IDS = ListStatement(
+    "SELECT job_id FROM job_results WHERE job_id IN ({ids})"
+    " AND NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.id = job_results.job_id AND jobs.state = 'active')"
+)
+_FINISHED_IDS = ListStatement("SELECT job_id FROM bqt_finished WHERE job_id IN ({ids})")
+_COMPLETED_QUEUES = ListStatement("SELECT id, queue FROM jobs WHERE id IN ({ids}) AND state = 'completed'")
+
+
+def active_jobs(connection: apsw.Connection) -> Iterator[StoredJob]:
+    """Jobs that were active, oldest start first. The caller must not write to ``jobs`` meanwhile."""
+    for row in _pages(connection, ACTIVE_UNSTARTED, (-(1 << 63),), lambda row: (row[0],)):
+        yield job_from_row(row)
+    for row in _pages(connection, ACTIVE_STARTED, (-1e308, 0), lambda row: (row[7], row[0])):
+        yield job_from_row(row)
+
+
+def pending_jobs(connection: apsw.Connection) -> Iterator[StoredJob]:
+    """Waiting and delayed jobs in the order of their pushes. The caller must not write to ``jobs`` meanwhile.
+
+    Cost: 8 bytes per such job while it runs, and one look-up each.
+    """
+    rowids = array("q", sorted(rowid for (rowid,) in _rows(connection, PENDING_ROWIDS)))
+    for start in range(0, len(rowids), PAGE_ROWS):
+        page = json.dumps(rowids[start : start + PAGE_ROWS].tolist())
+        for row in _rows(connection, PENDING, (page,)):
+            yield job_from_row(row)
+
+
+def letter_ids(connection: apsw.Connection) -> set[str]:
+    """Ids of the jobs that have a dead letter, readable or not."""
+    return {job_id for (job_id,) in _pages(connection, LETTER_IDS, ("",), lambda row: (row[0],))}
+
+
+def letters(connection: apsw.Connection) -> Iterator[tuple[str, DlqEntry | None, str]]:
+    """Dead letters, oldest first: queue, entry, job id. The entry is None where it cannot be read; its row stays."""
+    for queue, blob, job_id, _entered_at, _row in _pages(
+        connection, LETTERS, (-1e308, 0), lambda row: (row[3], row[4])
+    ):
+        yield queue, entry_from_blob(blob), job_id
+
+
+def queue_settings(connection: apsw.Connection) -> Iterator[tuple[str, QueueSettings]]:
+    """Settings of each queue that has any, by name."""
+    return map(settings_from_row, _pages(connection, SETTINGS, ("",), lambda row: (row[0],)))
+
+
+def cron_names(connection: apsw.Connection) -> dict[str, str]:
+    """The queue of each cron in the file, by the cron's name."""
+    return dict(_pages(connection, CRON_NAMES, ("",), lambda row: (row[0],)))
+
+
+def completed_counts(connection: apsw.Connection) -> dict[str, int]:
+    """How many completed jobs each queue of the file has; 0 for queues that have only others. Index only."""
+    return dict(_rows(connection, COMPLETED_COUNTS))
+
+
+def max_rowid(connection: apsw.Connection) -> int:
+    """The highest push sequence in the file, 0 when there is no job."""
+    [(rowid,)] = _rows(connection, MAX_ROWID)
+    return rowid or 0
+
+
+def done_among(connection: apsw.Connection, ids: Iterable[str]) -> set[str]:
+    """Which of *ids* have completed, so that their dependents may run: by row, by result, or remembered by us."""
+    asked = list(ids)
+    found = (
+        row[0]
+        for statement in (_COMPLETED_IDS, _RESULT_IDS, _FINISHED_IDS)
+        for row in _listed(connection, statement, asked)
+    )
+    return set(found)
+
+
+def completed_state(connection: apsw.Connection, ids: Iterable[str]) -> dict[str, str]:
+    """The queue of each of *ids* that is a completed job."""
+    return dict(_listed(connection, _COMPLETED_QUEUES, list(ids)))
+
+
+def find_completed(connection: apsw.Connection, job_id: str) -> CompletedJob | None:
+    """A completed job with its result; None when the file has none of that id."""
+    rows = list(_rows(connection, COMPLETED, (job_id,)))
+    if not rows:
+        return None
+    result = rows[0][-1]
+    return CompletedJob(job_from_row(rows[0][:-1]).record, None if result is None else checked_payload(result))
+
+
+def _pages(
+    connection: apsw.Connection, sql: str, start: tuple[Any, ...], key: Callable[[tuple[Any, ...]], tuple[Any, ...]]
+) -> Iterator[Any]:
+    """Rows of *sql*, page after page; *key* takes from a page's last row what the next page begins after."""
+    after = start
+    while True:
+        count, row = 0, after
+        for row in _rows(connection, sql, after):
+            count += 1
+            yield row
+        if count < PAGE_ROWS:
+            return
+        after = key(row)
+
+
+def _rows(connection: apsw.Connection, sql: str, bindings: tuple[Any, ...] = ()) -> Iterator[Any]:
+    try:
+        yield from connection.execute(sql, bindings)
+    except apsw.Error as error:
+        raise faults.from_apsw(error) from error
+    except UnicodeDecodeError as error:
+        raise CorruptDatabaseError(f"a text of the file is not UTF-8: {error}") from error
+
+
+def _listed(connection: apsw.Connection, statement: ListStatement, ids: list[str]) -> list[tuple[Any, ...]]:
+    try:
+        return statement.run(connection, ids)
+    except apsw.Error as error:
+        raise faults.from_apsw(error) from error
+
+
+def finished_ids(connection: apsw.Connection) -> set[str]:
+    """Ids that completed and were removed while a stored job still named them."""
+    return {job_id for (job_id,) in _rows(connection, "SELECT job_id FROM bqt_finished")}

@@ -1,0 +1,115 @@
+"""From the engine's changes to the rows of one transaction: a consistent snapshot, taken on the loop thread.
+
+A job is written once, in the state it has now or, if a change of it waits for its commit, in the state it will have.
+Taking the snapshot clears the jobs' dirty marks; `Snapshot.restore` puts them back when the transaction has failed.
+"""
+
+from msgspec import Struct
+
+from bunqueue_trio.model.changes import Changes, Dirty
+from bunqueue_trio.model.entries import DEFAULT_SETTINGS, QueueSettings
+from bunqueue_trio.model.job import Job, JobRecord, JobState
+from bunqueue_trio.model.transitions import SettingsChange, Transition, TransitionKind
+from bunqueue_trio.storage import records
+from bunqueue_trio.storage.batch import Batch
+
+Mark = tuple[Job, int, bool]
+
+
+class Snapshot(Struct):
+    """A batch, and the dirty marks it has cleared."""
+
+    batch: Batch
+    marks: list[Mark]
+
+    def restore(self, changes: Changes) -> None:
+        """The batch was not stored: every job in it is dirty again, in the old order."""
+        for job, bits, was_stored in self.marks:
+            job.is_stored = was_stored
+            if bits:
+                job.dirty, newer = 0, job.dirty
+                changes.touch(job, bits | newer)
+
+
+def take_snapshot(changes: Changes, wall_ms: float) -> Snapshot:
+    """Build the rows for *changes* as of now."""
+    batch = Batch(needs_sync=changes.needs_sync, row_count=changes.row_count)
+    marks: list[Mark] = []
+    settings: dict[str, QueueSettings] = {}
+    for change in changes.staged:
+        if isinstance(change, SettingsChange):
+            settings[change.queue] = change.settings
+        else:
+            _write_transition(batch, marks, change, wall_ms)
+    for job in changes.jobs:
+        if job.dirty:
+            _write_job(batch, marks, job, wall_ms)
+    for name, value in settings.items():
+        if value == DEFAULT_SETTINGS:
+            batch.settings_gone.append(name)
+        else:
+            batch.settings.append(records.settings_row(name, value))
+    for entry in changes.letters:
+        batch.letters.append((entry.job.id, entry.job.queue, records.entry_blob(entry), entry.entered_at))
+    batch.reborn += changes.reborn
+    batch.letters_gone += changes.letters_gone
+    batch.finished += changes.finished
+    batch.finished_gone += changes.finished_gone
+    return Snapshot(batch, marks)
+
+
+def _write_transition(batch: Batch, marks: list[Mark], change: Transition, wall_ms: float) -> None:
+    job = change.job
+    record = change.record
+    marks.append((job, job.dirty, job.is_stored))
+    dirty, job.dirty = job.dirty, 0
+    if change.state is JobState.GONE:
+        if job.is_stored:
+            batch.deleted.append(record.id)
+            job.is_stored = False
+        if change.entry is not None:
+            entry = change.entry
+            batch.letters.append((record.id, record.queue, records.entry_blob(entry), entry.entered_at))
+        return
+    if change.renews_id:
+        batch.reborn.append(record.id)
+    if change.kind is TransitionKind.COMPLETE:
+        state_name = "completed"
+        if change.result is not None:
+            batch.results.append((record.id, bytes(change.result), record.completed_at))
+    else:
+        state_name = _queued_name(record, wall_ms)
+    _write_row(batch, job, record, state_name, dirty)
+
+
+def _write_job(batch: Batch, marks: list[Mark], job: Job, wall_ms: float) -> None:
+    marks.append((job, job.dirty, job.is_stored))
+    dirty, job.dirty = job.dirty, 0
+    if job.state is JobState.GONE or job.state is JobState.FAILED:
+        if job.is_stored:
+            batch.deleted.append(job.record.id)
+            job.is_stored = False
+        return
+    record = job.record
+    _write_row(batch, job, record, "active" if job.state is JobState.ACTIVE else _queued_name(record, wall_ms), dirty)
+
+
+def _write_row(batch: Batch, job: Job, record: JobRecord, state_name: str, dirty: int) -> None:
+    """The shortest statement that brings the file up to date about one job."""
+    if dirty == Dirty.PLAIN and not job.is_stored and state_name == "waiting":
+        batch.plain.append(records.plain_row(record, job.seq, state_name))
+        job.is_stored = True
+        return
+    if job.is_stored and not dirty & Dirty.FULL:
+        batch.states.append(records.state_row(record, state_name))
+    else:
+        batch.full.append(records.full_row(record, job.seq, state_name))
+        job.is_stored = True
+    if dirty & (Dirty.FULL | Dirty.EXTRA):
+        blob = records.extra_blob(record, key_expires_at=job.key_expires_at, is_from_cron=job.is_from_cron)
+        if blob is not None:
+            batch.extras.append((record.id, blob))
+
+
+def _queued_name(record: JobRecord, wall_ms: float) -> str:
+    return "delayed" if record.run_at > wall_ms else "waiting"

@@ -1,0 +1,220 @@
+"""One batch, one transaction. Multi-row statements of up to 100 rows, each text made once.
+
+A statement per 100 rows, not per row, because every step hands the interpreter lock over to the loop thread and back.
+
+Source: R11-R17, K18, K27; persistence, "Write buffer" and PD-2.
+"""
+
+import contextlib
+import time
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any, Final
+
+import apsw
+
+from bunqueue_trio.errors import StorageError
+from bunqueue_trio.storage import faults
+from bunqueue_trio.storage.batch import (
+    FULL_COLUMNS,
+    PLAIN_COLUMNS,
+    SETTINGS_COLUMNS,
+    STATE_COLUMNS,
+    Batch,
+    CommitReport,
+    Row,
+)
+from bunqueue_trio.storage.wal import wal_bytes
+
+CHUNK: Final = 100
+_SYNCHRONOUS_FULL: Final = 2
+
+# Lists of ids are padded with their last one up to one of these, so that a few texts serve every length.
+_LIST_SIZES: Final = (1, 2, 4, 8, 16, 32, 64, CHUNK)
+_LIST_SIZE: Final = tuple(next(size for size in _LIST_SIZES if size >= count) for count in range(1, CHUNK + 1))
+
+
+class _RowStatement:
+    """A statement over up to 100 rows. ``id_index`` is the column that names a row in error texts."""
+
+    __slots__ = ("_group", "_head", "_tail", "_texts", "id_index", "what")
+
+    def __init__(self, what: str, head: str, width: int, tail: str = "", *, id_index: int = 0) -> None:
+        self.what = what
+        self.id_index = id_index
+        self._head = head
+        self._group = f"({','.join('?' * width)})"
+        self._tail = tail
+        self._texts: dict[int, str] = {}
+
+    def text(self, count: int) -> str:
+        """The SQL for *count* rows."""
+        text = self._texts.get(count)
+        if text is None:
+            text = self._texts[count] = self._head + ",".join([self._group] * count) + self._tail
+        return text
+
+    def run(self, connection: apsw.Connection, rows: list[Row]) -> None:
+        """Execute it over *rows*, in their order."""
+        for start in range(0, len(rows), CHUNK):
+            part = rows[start : start + CHUNK]
+            try:
+                connection.execute(self.text(len(part)), tuple(chain.from_iterable(part)))
+            except (apsw.Error, OverflowError, UnicodeError, TypeError) as error:
+                if faults.is_row_fault(error):
+                    raise self._refused(connection, part, error) from error
+                raise
+
+    def _refused(self, connection: apsw.Connection, part: list[Row], error: Exception) -> StorageError:
+        """The error that names the row at fault: found by trying them one by one; the caller rolls all of it back."""
+        for row in part:
+            try:
+                connection.execute(self.text(1), row)
+            except (apsw.Error, OverflowError, UnicodeError, TypeError) as cause:
+                if faults.is_row_fault(cause):
+                    text = f"{self.what} {row[self.id_index]!r} cannot be stored: {cause}"
+                    return StorageError(text, transient=False)
+        return StorageError(f"a {self.what} cannot be stored: {error}", transient=False)
+
+
+class ListStatement:
+    """A statement with one list of up to 100 ids."""
+
+    __slots__ = ("_texts",)
+
+    def __init__(self, template: str) -> None:
+        self._texts = {size: template.format(ids=",".join("?" * size)) for size in _LIST_SIZES}
+
+    def run(self, connection: apsw.Connection, ids: Sequence[str]) -> list[tuple[Any, ...]]:
+        """Execute it over *ids*; returns the rows of its RETURNING or SELECT."""
+        found: list[tuple[Any, ...]] = []
+        for start in range(0, len(ids), CHUNK):
+            part = tuple(ids[start : start + CHUNK])
+            size = _LIST_SIZE[len(part) - 1]
+            found += connection.execute(self._texts[size], part + part[-1:] * (size - len(part))).fetchall()
+        return found
+
+
+def _upsert(table: str, columns: tuple[str, ...], key: str, *, fixed: tuple[str, ...] = ()) -> tuple[str, int, str]:
+    """Head, width and tail of an insert that overwrites a row of the same *key* and keeps its rowid."""
+    names = ", ".join(columns)
+    changes = ", ".join(f"{name} = excluded.{name}" for name in columns if name not in (key, *fixed))
+    return f"INSERT INTO {table}({names}) VALUES ", len(columns), f" ON CONFLICT({key}) DO UPDATE SET {changes}"
+
+
+_PLAIN = _RowStatement("job", f"INSERT INTO jobs({', '.join(PLAIN_COLUMNS)}) VALUES ", len(PLAIN_COLUMNS), id_index=1)
+_FULL = _RowStatement("job", *_upsert("jobs", FULL_COLUMNS, "id", fixed=("rowid",)), id_index=1)
+_STATES = _RowStatement(
+    "job",
+    f"WITH v({', '.join(STATE_COLUMNS)}) AS (VALUES ",
+    len(STATE_COLUMNS),
+    f") UPDATE jobs SET {', '.join(f'{name} = v.{name}' for name in STATE_COLUMNS[1:])} FROM v WHERE jobs.id = v.id",
+)
+_RESULTS = _RowStatement("result of job", *_upsert("job_results", ("job_id", "result", "completed_at"), "job_id"))
+_LETTERS = _RowStatement("dead letter of job", "INSERT INTO dlq(job_id, queue, entry, entered_at) VALUES ", 4)
+_EXTRAS = _RowStatement("options of job", *_upsert("bqt_jobs", ("job_id", "extra"), "job_id"))
+_SETTINGS = _RowStatement("settings of queue", *_upsert("queue_state", SETTINGS_COLUMNS, "name"))
+_FINISHED = _RowStatement("finished job", "INSERT OR IGNORE INTO bqt_finished(job_id) VALUES ", 1)
+
+_REBORN = ListStatement("DELETE FROM jobs WHERE id IN ({ids}) RETURNING queue, state")
+_DELETE_JOBS = ListStatement("DELETE FROM jobs WHERE id IN ({ids})")
+_DELETE_RESULTS = ListStatement("DELETE FROM job_results WHERE job_id IN ({ids})")
+_DELETE_EXTRAS = ListStatement("DELETE FROM bqt_jobs WHERE job_id IN ({ids})")
+_DELETE_LETTERS = ListStatement("DELETE FROM dlq WHERE job_id IN ({ids})")
+_DELETE_SETTINGS = ListStatement("DELETE FROM queue_state WHERE name IN ({ids})")
+_DELETE_FINISHED = ListStatement("DELETE FROM bqt_finished WHERE job_id IN ({ids})")
+
+
+def apply_batch(connection: apsw.Connection, batch: Batch, path: str) -> CommitReport:
+    """Write *batch* in one transaction: all of it or nothing.
+
+    With ``needs_sync`` the commit is on the disk when this returns, whatever ``synchronous`` the connection has.
+
+    Args:
+        path: The database file, for the size of its WAL in the report.
+
+    Raises:
+        StorageError: nothing was written. Transient: try again later. Not transient: the text names the row that can
+            never be stored.
+
+    Cost: about 8 µs per new job, 13 µs per state change, at 1,000 rows per batch.
+    """
+    started = time.perf_counter()
+    try:
+        raises_sync = batch.needs_sync and connection.pragma("synchronous") < _SYNCHRONOUS_FULL
+        if raises_sync:
+            connection.execute("PRAGMA synchronous = FULL")
+        try:
+            forgotten = _commit(connection, batch)
+        finally:
+            if raises_sync:
+                connection.execute("PRAGMA synchronous = NORMAL")
+    except apsw.Error as error:
+        raise faults.from_apsw(error) from error
+    return CommitReport(forgotten, wal_bytes(path), (time.perf_counter() - started) * 1000)
+
+
+def _commit(connection: apsw.Connection, batch: Batch) -> list[str]:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        forgotten = _delete(connection, batch)
+        _write(connection, batch)
+        connection.execute("COMMIT")
+    finally:
+        # After a failure only; some errors have ended the transaction by themselves.
+        if connection.in_transaction:
+            with contextlib.suppress(apsw.Error):  # the first error is the one to report
+                connection.execute("ROLLBACK")
+    return forgotten
+
+
+def _delete(connection: apsw.Connection, batch: Batch) -> list[str]:
+    """What has to go before anything is written; returns the queues of completed jobs that a rebirth ended."""
+    forgotten: list[str] = []
+    if batch.reborn:
+        rows = _REBORN.run(connection, batch.reborn)
+        forgotten = [queue for queue, state in rows if state == "completed"]
+        _DELETE_RESULTS.run(connection, batch.reborn)
+        _DELETE_EXTRAS.run(connection, batch.reborn)
+        _DELETE_LETTERS.run(connection, batch.reborn)
+    if batch.deleted:
+        _DELETE_JOBS.run(connection, batch.deleted)
+        _DELETE_RESULTS.run(connection, batch.deleted)
+        _DELETE_EXTRAS.run(connection, batch.deleted)
+    if batch.letters_gone:
+        _DELETE_LETTERS.run(connection, batch.letters_gone)
+    return forgotten
+
+
+def _write(connection: apsw.Connection, batch: Batch) -> None:
+    _PLAIN.run(connection, batch.plain)
+    _FULL.run(connection, batch.full)
+    _STATES.run(connection, batch.states)
+    _RESULTS.run(connection, batch.results)
+    _LETTERS.run(connection, batch.letters)
+    _EXTRAS.run(connection, batch.extras)
+    _SETTINGS.run(connection, batch.settings)
+    if batch.settings_gone:
+        _DELETE_SETTINGS.run(connection, batch.settings_gone)
+    if batch.finished:
+        _FINISHED.run(connection, [(job_id,) for job_id in batch.finished])
+    if batch.finished_gone:
+        _DELETE_FINISHED.run(connection, batch.finished_gone)
+
+
+def sweep_side_rows(connection: apsw.Connection) -> int:
+    """Delete our rows of jobs that no longer exist, left over when another server has used the file.
+
+    Returns:
+        How many were deleted.
+
+    Raises:
+        StorageError: nothing was deleted.
+
+    Cost: a pass over the side table, a look-up each. For recovery.
+    """
+    try:
+        connection.execute("DELETE FROM bqt_jobs WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.id = bqt_jobs.job_id)")
+    except apsw.Error as error:
+        raise faults.from_apsw(error) from error
+    return connection.changes()

@@ -1,0 +1,1 @@
+"""HTTP: routes over the broker's answers, served by Hypercorn inside the nursery tree. Knows no queue rule."""

@@ -1,0 +1,131 @@
+"""Hypercorn as a guest in our nursery: the listener is ours, the signals are ours, and it says nothing."""
+
+import logging
+import math
+import socket
+
+import hypercorn.config
+import hypercorn.trio
+import trio
+from hypercorn.typing import ASGISendCallable, ASGISendEvent
+from quart import Request
+from quart_trio.asgi import TrioASGIHTTPConnection
+
+from bunqueue_trio.errors import InvariantError
+from bunqueue_trio.logs import get_logger
+from bunqueue_trio.web.probes import HealthSource, create_app
+
+KEEP_ALIVE_S = 10.0  # Wire: the reference drops a silent connection after 10 to 12 s
+LAST_PIECE_S = 5.0  # so long may a client take to read the end of its answer
+BACKLOG = 1024
+
+
+async def serve_http(  # noqa: ASYNC128  Hypercorn calls started() through _PortStatus
+    source: HealthSource,
+    host: str,
+    port: int,
+    stop: trio.Event,
+    grace_s: float,
+    *,
+    task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve HTTP on *host*:*port* until *stop* is set; then requests in flight have *grace_s* seconds to end.
+
+    ``task_status.started`` gets the bound port once connections are accepted (of the first address, where *host* has
+    several and *port* is 0).
+
+    Raises:
+        OSError: The address cannot be bound or resolved; nothing stays bound.
+        InvariantError: The server ended although *stop* was not set.
+
+    Cancel: closes the listener and all connections at once.
+    """
+    sockets = await _bind(host, port)
+    try:
+        bound_port: int = sockets[0].getsockname()[1]
+        app = create_app(source)
+        app.asgi_http_class = _WholeResponses
+        await hypercorn.trio.serve(
+            app,
+            _Settings(sockets, grace_s),
+            shutdown_trigger=stop.wait,
+            mode="asgi",
+            task_status=_PortStatus(task_status, bound_port),
+        )
+    finally:
+        # Hypercorn closes what it has taken over; this is for an end before that.
+        for listening in sockets:
+            listening.close()
+    if not stop.is_set():
+        # It may return normally on an event of its own while its neighbours run on.
+        raise InvariantError("HTTP server ended on its own")
+
+
+async def _bind(host: str, port: int) -> list[socket.socket]:
+    # Not left to Hypercorn, which leaks the socket when binding fails and never asks for a name's second address.
+    listeners = await trio.open_tcp_listeners(port, host=host, backlog=BACKLOG)
+    return [socket.socket(fileno=listener.socket.detach()) for listener in listeners]
+
+
+class _WholeResponses(TrioASGIHTTPConnection):
+    """Lets the last piece of a response pass whole.
+
+    Cancel: Hypercorn ends a response by telling the application that the client is gone, upon which Quart-Trio cancels
+    the request, and with it the very call of Hypercorn that would go on to close the connection or to start the timer
+    of an idle one. So each connection would stay open for good.
+    """
+
+    async def handle_request(  # type: ignore[override]  # Quart-Trio's own signature, not that of Quart
+        self, nursery: trio.Nursery, request: Request, send: ASGISendCallable
+    ) -> None:
+        """Answer *request*, with the end of the answer shielded from cancellation."""
+
+        async def send_whole(message: ASGISendEvent) -> None:
+            is_last = message["type"] == "http.response.body" and not message.get("more_body", False)
+            with trio.move_on_after(LAST_PIECE_S if is_last else math.inf, shield=is_last):
+                await send(message)
+
+        await super().handle_request(nursery, request, send_whole)
+
+
+class _Settings(hypercorn.config.Config):
+    """Hypercorn's settings, with sockets that are bound already."""
+
+    def __init__(self, sockets: list[socket.socket], grace_s: float) -> None:
+        self._sockets = sockets
+        self.graceful_timeout = grace_s
+        self.keep_alive_timeout = KEEP_ALIVE_S
+        self.backlog = BACKLOG
+        self.include_server_header = False
+        self.accesslog = None
+        self.errorlog = _quiet_logger()
+
+    def create_sockets(self) -> hypercorn.config.Sockets:
+        """Hand over the bound sockets as the plain ones."""
+        return hypercorn.config.Sockets([], self._sockets, [])
+
+
+class _PortStatus(trio.TaskStatus[list[str]]):
+    """Turns Hypercorn's list of URLs into the port that our caller waits for."""
+
+    def __init__(self, outer: trio.TaskStatus[int], port: int) -> None:
+        self._outer = outer
+        self._port = port
+
+    def started(self, value: list[str] | None = None) -> None:
+        self._outer.started(self._port)
+
+
+class _Forward(logging.Handler):
+    """Hands Hypercorn's complaints to our log."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        level = "error" if record.levelno >= logging.ERROR else "warning"
+        getattr(get_logger("HTTP"), level)(record.getMessage(), **({"exc_info": error} if error else {}))
+
+
+def _quiet_logger() -> logging.Logger:
+    logger = logging.Logger("bunqueue_trio.hypercorn", logging.WARNING)
+    logger.addHandler(_Forward())
+    return logger

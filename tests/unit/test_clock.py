@@ -1,0 +1,71 @@
+"""The clocks: whole milliseconds, and which of the two a jump moves."""
+
+import pytest
+import trio
+
+from bunqueue_trio.clock import ManualClock, SystemClock, TrioClock
+from bunqueue_trio.model.instant import Now
+
+
+def test_system_clock_gives_whole_milliseconds_as_floats():
+    now = SystemClock().now()
+
+    assert isinstance(now.wall_ms, float)
+    assert isinstance(now.mono_ms, float)
+    assert now.wall_ms.is_integer()
+    assert now.mono_ms.is_integer()
+    assert now.wall_ms > 1_700_000_000_000
+
+
+def test_system_clock_never_goes_back_on_the_monotonic_side():
+    clock = SystemClock()
+
+    readings = [clock.now().mono_ms for _ in range(1000)]
+
+    assert readings == sorted(readings)
+
+
+def test_manual_clock_stands_still_until_told_to_move():
+    clock = ManualClock(wall_ms=1000, mono_ms=50)
+
+    assert clock.now() == clock.now() == Now(1000.0, 50.0)
+    assert clock.advance(7) == clock.now() == Now(1007.0, 57.0)
+
+
+@pytest.mark.parametrize("ms", [-3_600_000, 3_600_000])
+def test_skew_moves_the_wall_clock_only(ms):
+    clock = ManualClock(wall_ms=10_000_000, mono_ms=50)
+
+    clock.skew(ms)
+
+    assert clock.now() == Now(10_000_000.0 + ms, 50.0)
+
+
+def test_manual_clock_does_not_advance_backwards():
+    clock = ManualClock()
+    before = clock.now()
+
+    with pytest.raises(ValueError, match="does not go back"):
+        clock.advance(-1)
+
+    assert clock.now() == before
+
+
+async def test_trio_clock_follows_virtual_time(autojump_clock):
+    clock = TrioClock(wall_ms=5000)
+    start = clock.now()
+
+    await trio.sleep(0.1)
+    await trio.sleep(0.2)
+
+    assert start.wall_ms == 5000
+    assert clock.now() == Now(start.wall_ms + 300, start.mono_ms + 300)
+
+
+async def test_trio_clock_skew_moves_the_wall_clock_only(autojump_clock, trio_clock):
+    start = trio_clock.now()
+
+    trio_clock.skew(-60_000)
+    await trio.sleep(1)
+
+    assert trio_clock.now() == Now(start.wall_ms - 59_000, start.mono_ms + 1000)
