@@ -15,7 +15,7 @@ from bunqueue_trio.errors import MalformedFrameError
 from bunqueue_trio.model.commands import ABSENT, Ack, AckBatch, AnyCommand, Progress, Push, PushBatch
 from bunqueue_trio.model.replies import ErrorReply, Reply
 from bunqueue_trio.protocol.framing import MAX_FRAME_BYTES
-from bunqueue_trio.protocol.payloads import INVALID_FORMAT, UNDECODABLE, canonical, received
+from bunqueue_trio.protocol.payloads import INVALID_FORMAT, UNDECODABLE, canonical, received, undefined_is_none
 from bunqueue_trio.protocol.push_checks import SEEN_PLAIN
 from bunqueue_trio.protocol.tolerant import NOT_A_LIST, NOT_AN_OBJECT, rewrite
 from bunqueue_trio.protocol.values import UNDEFINED, wire_number
@@ -25,17 +25,12 @@ __all__ = ["decode_command", "encode_frame", "string_req_id", "wire_number"]
 _FOUR_KEYS = 0x84  # the first byte of a map with four keys: cmd, queue, data, reqId
 
 
-def _known_extension(code: int, _body: memoryview) -> None:
-    if code != UNDEFINED.code:
-        raise ValueError(f"unknown extension type {code}")
-
-
 class _OnlyId(msgspec.Struct, rename="camel", gc=False):
     req_id: Any = None
 
 
-_decode = msgspec.msgpack.Decoder(AnyCommand, ext_hook=_known_extension).decode
-_decode_only_id = msgspec.msgpack.Decoder(_OnlyId, ext_hook=_known_extension).decode
+_decode = msgspec.msgpack.Decoder(AnyCommand, ext_hook=undefined_is_none).decode
+_decode_only_id = msgspec.msgpack.Decoder(_OnlyId, ext_hook=undefined_is_none).decode
 _check_simple_id = msgspec.msgpack.Decoder(None | bool | int | float | str).decode
 _encode = msgspec.msgpack.Encoder().encode
 _pack_length = Struct(">I").pack

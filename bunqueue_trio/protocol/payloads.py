@@ -45,14 +45,15 @@ def _ordinary_type(integer: Any) -> Any:
     return nested
 
 
-def _undefined_is_none(code: int, _body: memoryview) -> None:
+def undefined_is_none(code: int, _body: memoryview) -> None:
+    """For typed decoders: the only extension that fields may hold is undefined, and it means absent."""
     if code != UNDEFINED.code:
         raise ValueError(f"unknown extension type {code}")
 
 
 _check_ordinary = msgspec.msgpack.Decoder(_ordinary_type(int)).decode
 _check_narrow = msgspec.msgpack.Decoder(_ordinary_type(Annotated[int, Meta(ge=INT_MIN, le=INT_MAX)])).decode
-_decode_any = msgspec.msgpack.Decoder(ext_hook=_undefined_is_none).decode
+_decode_any = msgspec.msgpack.Decoder(ext_hook=undefined_is_none).decode
 _encode = msgspec.msgpack.Encoder().encode
 _encode_json = msgspec.json.Encoder().encode
 _UNDEFINED_BYTES: Final = _encode(UNDEFINED)
@@ -200,21 +201,19 @@ def from_python(value: Any) -> Raw:
     except (*UNDECODABLE, MalformedFrameError):
         raise ValidationError("Job data cannot be encoded") from None
     try:
-        return canonical(Raw(_encode(_encodable(value, 0))))
+        return canonical(Raw(_encode(_encodable(value))))
     except (*UNDECODABLE, MalformedFrameError):
         raise ValidationError("Job data cannot be encoded") from None
 
 
-def _encodable(value: Any, depth: int) -> Any:
+def _encodable(value: Any) -> Any:
     """A copy of *value* without wide integers and lone surrogates."""
-    if depth > MAX_DEPTH:
-        raise ValueError("nested too deep")
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, int):
         return value if INT_MIN <= value <= INT_MAX else float(value)
     if isinstance(value, dict):
-        return {_encodable(key, depth + 1): _encodable(item, depth + 1) for key, item in value.items()}
+        return {_encodable(key): _encodable(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_encodable(item, depth + 1) for item in value]
+        return [_encodable(item) for item in value]
     return value

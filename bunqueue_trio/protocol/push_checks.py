@@ -4,12 +4,11 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 
-from msgspec import Struct
 from msgspec.structs import astuple
 
 from bunqueue_trio.errors import ValidationError
 from bunqueue_trio.model.commands import Push, PushBatch, PushEntry, PushOptions
-from bunqueue_trio.model.job import BackoffConfig, RepeatConfig
+from bunqueue_trio.model.job import BackoffConfig, Dedup, RepeatConfig
 from bunqueue_trio.protocol.fields import (
     MAX_DAY_MS,
     MAX_YEAR_MS,
@@ -27,15 +26,7 @@ from bunqueue_trio.protocol.tolerant import NOT_AN_OBJECT
 _Checks = tuple[tuple[int, str, Check], ...]  # position among the fields, name, check
 
 SEEN_PLAIN: Final = object()
-"""Put into ``is_plain`` by the codec when the frame itself shows that there are no options. No client can send it."""
-
-
-class Dedup(Struct, frozen=True, gc=False):
-    """The ``dedup`` option: ``ttl`` in ms (None: as long as the holder lives, 0: expires at once)."""
-
-    ttl: float | None = None
-    extend: bool = False
-    replace: bool = False
+"""Put into ``is_plain`` by the codec when the frame itself shows that there is nothing to check."""
 
 
 class BatchEntryError(ValidationError):
@@ -58,9 +49,16 @@ def check_push(command: Push) -> None:
         command.is_plain = True
         return
     values = astuple(command)
-    command.is_plain = values[2:_OPTIONS_END] == _OPTION_DEFAULTS and command.job_id is None and command.receipt is None
+    command.is_plain = values[_OPTIONS_START:_OPTIONS_END] == _OPTION_DEFAULTS
     if not command.is_plain:
         _check_options(command, values, _PUSH_CHECKS)
+        return
+    if command.durable is not None:
+        command.durable = _durable(command.durable)
+    if command.job_id is not None:
+        command.job_id = text_or_none("jobId", command.job_id)
+    if command.receipt is not None:
+        command.receipt = flag(command.receipt)
 
 
 def check_push_batch(command: PushBatch) -> None:
@@ -86,11 +84,14 @@ def _check_entry(entry: PushEntry) -> None:
         raise ValidationError("Job must be an object")
     _check_data(entry)
     values = astuple(entry)
-    if values[2:] == _ENTRY_DEFAULTS:
-        entry.is_plain = True
-    else:
-        entry.is_plain = False
+    entry.is_plain = values[_OPTIONS_START:_OPTIONS_END] == _OPTION_DEFAULTS
+    if not entry.is_plain:
         _check_options(entry, values, _ENTRY_CHECKS)
+        return
+    if entry.durable is not None:
+        entry.durable = _durable(entry.durable)
+    if entry.custom_id is not None:
+        entry.custom_id = text_or_none("customId", entry.custom_id)
 
 
 def _check_data(options: PushOptions) -> None:
@@ -223,6 +224,6 @@ def _checks_of(record: type[PushOptions]) -> _Checks:
 _PUSH_CHECKS: Final = _checks_of(Push)
 _ENTRY_CHECKS: Final = _checks_of(PushEntry)
 _OPTIONS_END: Final = len(PushOptions.__struct_fields__)
-_OPTION_DEFAULTS: Final = astuple(PushOptions())[2:]
-_ENTRY_DEFAULTS: Final = astuple(PushEntry())[2:]
+_OPTIONS_START: Final = PushOptions.__struct_fields__.index("durable") + 1
+_OPTION_DEFAULTS: Final = astuple(PushOptions())[_OPTIONS_START:]
 _SMALL_DATA_BYTES: Final = 1_000_000  # no JSON text of so little data reaches the limit; `json_length_exceeds` is exact

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import msgspec
 from msgspec import Raw
 
-from bunqueue_trio.errors import MalformedFrameError
+from bunqueue_trio.errors import MalformedFrameError, UnknownCommandError
 from bunqueue_trio.model.commands import PushEntry
 from bunqueue_trio.protocol.payloads import INVALID_FORMAT, MAX_DEPTH, UNDECODABLE, unpack_leniently
 from bunqueue_trio.protocol.values import UNDEFINED, is_truthy, js_text, wire_tree
@@ -67,7 +67,7 @@ def _refuse(tree: dict[str, Any], command: Any) -> NoReturn:
         echoed = None if req_id is UNDEFINED else Raw(_encode(req_id))
     except UNDECODABLE:
         raise MalformedFrameError(INVALID_FORMAT) from None
-    raise MalformedFrameError(f"Unknown command: {js_text(command)}", echoed)
+    raise UnknownCommandError(f"Unknown command: {js_text(command)}", echoed)
 
 
 def _replace_odd_entries(tree: dict[str, Any]) -> list[int]:

@@ -27,7 +27,7 @@ from bunqueue_trio.protocol.fields import (
 from bunqueue_trio.protocol.payloads import MAX_DEPTH, UNDECODABLE
 from bunqueue_trio.protocol.push_checks import check_push, check_push_batch
 from bunqueue_trio.protocol.tolerant import NOT_A_LIST
-from bunqueue_trio.protocol.values import is_truthy, js_text, wire_number, wire_tree
+from bunqueue_trio.protocol.values import INT_MAX, is_truthy, js_text, wire_number, wire_tree
 
 MAX_POLL_MS = 60_000
 MAX_PULL_COUNT = 1_000
@@ -178,7 +178,8 @@ def _check_queue(command: Any) -> None:
 def _check_dlq(command: c.Dlq) -> None:
     command.queue = any_queue(command.queue)
     if command.count is not None:
-        command.count = math.floor(number("count", command.count, 0)) or None
+        # An int, since it ends a slice; more entries than 32 bits count there cannot be.
+        command.count = min(math.floor(number("count", command.count, 0)), INT_MAX) or None
 
 
 _STALL_BOUNDS: Final = {

@@ -80,7 +80,16 @@ def test_only_a_text_is_echoed_before_the_command_check(req_id):
 
 @pytest.mark.parametrize(
     ("command", "shown"),
-    [("Nope", "Nope"), ("push", "push"), (5, "5"), (5.0, "5"), (1.5, "1.5"), (True, "true"), ([1, 2], "1,2"), ({}, "[object Object]")],
+    [
+        ("Nope", "Nope"),
+        ("push", "push"),
+        (5, "5"),
+        (5.0, "5"),
+        (1.5, "1.5"),
+        (True, "true"),
+        ([1, 2], "1,2"),
+        ({}, "[object Object]"),
+    ],
 )
 def test_an_unknown_command_is_named(command, shown):
     assert refusal(pack({"cmd": command, "reqId": 7})) == (f"Unknown command: {shown}", 7)

@@ -35,7 +35,10 @@ AS_THEY_CAME = {
     "long binary": msgpack.packb([b"\xcf" * 300, b"\xd3" * 70_000]),
     "long text beside binary": msgpack.packb(["x" * 40, "y" * 300, "z" * 70_000, b""]),
     "undefined within": b"\x91" + UNDEFINED,
-    "timestamps": b"\x93" + TIMESTAMP + msgpack.packb(msgpack.Timestamp(1, 5)) + msgpack.packb(msgpack.Timestamp(2**35)),
+    "timestamps": b"\x93"
+    + TIMESTAMP
+    + msgpack.packb(msgpack.Timestamp(1, 5))
+    + msgpack.packb(msgpack.Timestamp(2**35)),
     "nine levels": nested(9),
     "512 levels": nested(512),
     "a map below many lists": nested(9, msgpack.packb({"a": {"b": [1, -1, 2.5, True]}})),
@@ -94,7 +97,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("data", REFUSED.values(), ids=REFUSED)
 def test_hostile_payloads_are_refused(data):
-    with pytest.raises(MalformedFrameError, match="^Invalid command format$"):
+    with pytest.raises(MalformedFrameError, match="Invalid command format"):
         canonical(Raw(data))
 
 
@@ -146,11 +149,17 @@ def test_json_length_is_exact(value, units):
 
 
 def test_json_length_agrees_with_a_json_encoder():
-    value = {"list": [1, 2.5, "x", None, True], "text": "q\"uote\t", "map": {"a": {}}, "empty": []}
+    value = {"list": [1, 2.5, "x", None, True], "text": 'q"uote\t', "map": {"a": {}}, "empty": []}
     length = len(json.dumps(value, separators=(",", ":"), ensure_ascii=False))
 
     assert json_length_exceeds(Raw(msgpack.packb(value)), length - 1)
     assert not json_length_exceeds(Raw(msgpack.packb(value)), length)
+
+
+def test_a_small_payload_is_judged_by_its_size_alone():
+    undecodable = Raw(b"\xc1" * 100)
+
+    assert not json_length_exceeds(undecodable, 600)
 
 
 def test_the_job_data_limit_is_that_of_the_wire():
@@ -189,7 +198,11 @@ def deep(core: object) -> object:
     return core
 
 
-@pytest.mark.parametrize("value", [object(), cyclic(), deep(1), deep(10**30), 10**400], ids=["object", "cycle", "deep", "deep and huge", "huge"])
+@pytest.mark.parametrize(
+    "value",
+    [object(), cyclic(), deep(1), deep(10**30), 10**400],
+    ids=["object", "cycle", "deep", "deep and huge", "huge"],
+)
 def test_python_values_without_a_place_in_payloads_are_refused(value):
     with pytest.raises(ValidationError, match="cannot be encoded"):
         from_python(value)

@@ -9,10 +9,10 @@ from msgspec import UNSET, Raw
 
 from bunqueue_trio.errors import ValidationError
 from bunqueue_trio.model.commands import Push, PushBatch, PushEntry
-from bunqueue_trio.model.job import BackoffConfig, RepeatConfig
+from bunqueue_trio.model.job import BackoffConfig, Dedup, RepeatConfig
 from bunqueue_trio.protocol import fields
 from bunqueue_trio.protocol.codec import decode_command
-from bunqueue_trio.protocol.push_checks import BatchEntryError, Dedup
+from bunqueue_trio.protocol.push_checks import BatchEntryError
 from bunqueue_trio.protocol.wire import checked
 
 pack = msgpack.packb
@@ -168,7 +168,9 @@ def test_a_backoff_map_is_refused(backoff, text):
 def test_a_backoff_map_becomes_its_record():
     assert pushed(backoff={"type": "fixed", "delay": 5.0}).backoff == BackoffConfig("fixed", 5)
     assert pushed(backoff={"type": "fixed", "delay": 5, "maxDelay": None}).backoff.max_delay is UNSET
-    assert pushed(backoff={"type": "exponential", "delay": 5, "maxDelay": 9}).backoff == BackoffConfig("exponential", 5, 9)
+    assert pushed(backoff={"type": "exponential", "delay": 5, "maxDelay": 9}).backoff == BackoffConfig(
+        "exponential", 5, 9
+    )
 
 
 TEXTS = [
@@ -188,7 +190,9 @@ def test_text_options(field, name, empty):
     assert getattr(pushed(**{field: ""}), field) == empty
 
 
-@pytest.mark.parametrize(("field", "name"), [("depends_on", "dependsOn"), ("tags", "tags"), ("children_ids", "childrenIds")])
+@pytest.mark.parametrize(
+    ("field", "name"), [("depends_on", "dependsOn"), ("tags", "tags"), ("children_ids", "childrenIds")]
+)
 def test_list_options(field, name):
     for value in (5, "a", {}, True):
         assert refusal(**{field: value}) == f"{name} must be an array"
@@ -295,15 +299,33 @@ def test_a_push_without_options_is_plain_however_it_was_made():
     assert made.is_plain is sent.is_plain is without_id.is_plain is True
 
 
-@pytest.mark.parametrize("option", ["priority", "jobId", "receipt", "durable", "debounceTtl"])
+@pytest.mark.parametrize("option", ["priority", "delay", "lifo", "debounceTtl"])
 def test_any_option_makes_a_push_not_plain(option):
     for req_id in ({"reqId": "r"}, {}):
-        value = "x" if option == "jobId" else 1
-        command = decode_command(pack({"cmd": "PUSH", "queue": "q", "data": 1, option: value, **req_id}))
+        command = decode_command(pack({"cmd": "PUSH", "queue": "q", "data": 1, option: 1, **req_id}))
         checked(command)
 
         assert isinstance(command, Push)
         assert command.is_plain is False
+
+
+@pytest.mark.parametrize(
+    ("option", "sent", "checked_value"), [("durable", 1, True), ("jobId", "x", "x"), ("receipt", 1, True)]
+)
+def test_durability_id_and_receipt_leave_a_push_plain_and_are_checked(option, sent, checked_value):
+    command = decode_command(pack({"cmd": "PUSH", "queue": "q", "data": 1, option: sent}))
+    checked(command)
+
+    assert command.is_plain is True
+    assert getattr(command, {"jobId": "job_id"}.get(option, option)) == checked_value
+
+
+@pytest.mark.parametrize("bad", [5, ["x"], {}])
+def test_a_plain_push_still_refuses_a_custom_id_that_is_no_string(bad):
+    command = decode_command(pack({"cmd": "PUSH", "queue": "q", "data": 1, "jobId": bad}))
+
+    with pytest.raises(ValidationError, match="jobId must be a string"):
+        checked(command)
 
 
 def test_four_keys_of_which_one_is_an_option_are_not_plain():
@@ -336,7 +358,7 @@ def test_a_batch_is_normalised_entry_by_entry():
     assert [(job.is_plain, job.custom_id, job.lifo) for job in command.jobs or ()] == [
         (True, None, None),
         (False, None, True),
-        (False, "c", None),
+        (True, "c", None),
     ]
 
 
