@@ -37,7 +37,7 @@ __all__ = [
 
 BUSY_TIMEOUT_MS: Final = 5_000
 OPEN_RETRY_S: Final = 5.0
-STATEMENT_CACHE: Final = 512  # the statements for 1 to 100 rows of the busiest tables, all at once
+STATEMENT_CACHE: Final = 512  # apsw's maximum; it counts executions, not distinct statements
 JOURNAL_SIZE_LIMIT_BYTES: Final = 64 * 1024 * 1024
 MMAP_BYTES: Final = 268_435_456
 

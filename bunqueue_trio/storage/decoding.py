@@ -17,12 +17,14 @@ from bunqueue_trio.model.entries import DEFAULT_SETTINGS, QueueSettings, RateLim
 from bunqueue_trio.model.job import DEFAULT_BACKOFF_MS, DEFAULT_MAX_ATTEMPTS, JobRecord, TimelineEntry
 from bunqueue_trio.storage.batch import FULL_COLUMNS
 from bunqueue_trio.storage.payloads import EMPTY_MAP, checked_payload
-from bunqueue_trio.storage.records import DEFAULT_RATE_WINDOW_MS, NO_EXTRA, JobExtra
+from bunqueue_trio.storage.records import DEFAULT_RATE_WINDOW_MS, NO_EXTRA, NO_MESSAGE, JobExtra
 
 UNREADABLE: Final = (MsgspecError, TypeError, ValueError, OverflowError, RecursionError)
 """What decoding foreign bytes may raise."""
 
-_SIDE_FIELDS: Final = tuple(name for name in JobExtra.__struct_fields__ if name in JobRecord.__struct_fields__)
+_SIDE_FIELDS: Final = tuple(
+    name for name in JobExtra.__struct_fields__ if name in JobRecord.__struct_fields__ and name != "progress_message"
+)
 _CELLS: Final = (*FULL_COLUMNS, "extra")
 
 _SOUND: Final[set[tuple[type, ...]]] = set()
@@ -112,7 +114,47 @@ def job_from_row(row: tuple[Any, ...]) -> StoredJob:
     extra = _extra_from(extra_blob, damage)
     for name in _SIDE_FIELDS:
         setattr(record, name, getattr(extra, name))
+    if extra.progress_message is not NO_MESSAGE:
+        record.progress_message = extra.progress_message
     return StoredJob(record, seq, state_name, extra.key_expires_at, extra.is_from_cron, tuple(damage))
+
+
+class PlainDecoder:
+    """Decodes rows of `reads.PLAIN_PENDING`, jobs without any option: None for one that needs the long way.
+
+    Neighbours share what is equal (queue name, timeline, time stamps): they mostly came in one batch.
+    """
+
+    __slots__ = ("_created_at", "_created_ms", "_queues", "_timeline", "_timeline_blob")
+
+    def __init__(self) -> None:
+        self._queues: dict[str, str] = {}
+        self._created_at = -1
+        self._created_ms = -1.0
+        self._timeline_blob = b""
+        self._timeline: tuple[TimelineEntry, ...] = ()
+
+    def __call__(self, row: tuple[Any, ...]) -> StoredJob | None:
+        """Cost: about 2 µs."""
+        seq, job_id, queue, data, priority, created_at, run_at, custom_id, timeline, state_name, _is_plain = row
+        payload = checked_payload(data)
+        if payload is None:
+            return None
+        if timeline != self._timeline_blob:
+            try:
+                self._timeline = _timeline.decode(timeline)
+            except MsgspecError:
+                return None
+            self._timeline_blob = timeline
+        if created_at != self._created_at:
+            self._created_at, self._created_ms = created_at, float(created_at)
+        created = self._created_ms
+        run = created if run_at == created_at else float(run_at)
+        name = self._queues.setdefault(queue, queue)
+        record = JobRecord(job_id, name, payload, created, run, created, self._timeline)
+        record.priority = priority
+        record.custom_id = custom_id
+        return StoredJob(record, seq, state_name)
 
 
 def _sound_row(row: tuple[Any, ...], kinds: tuple[type, ...]) -> tuple[Any, ...]:

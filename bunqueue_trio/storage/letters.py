@@ -11,7 +11,7 @@ from msgspec import MsgspecError, Raw, Struct
 from bunqueue_trio.model.entries import AttemptRecord, DlqEntry
 from bunqueue_trio.model.job import JobRecord, TimelineEntry
 from bunqueue_trio.storage.decoding import UNREADABLE, timeline_from
-from bunqueue_trio.storage.payloads import EMPTY_MAP, without_wide_integers
+from bunqueue_trio.storage.payloads import EMPTY_MAP, NULL, UNDEFINED, without_wide_integers
 
 _strict = msgspec.msgpack.Decoder(DlqEntry)
 _by_key = msgspec.msgpack.Decoder(dict[str, Raw])
@@ -30,7 +30,8 @@ def _fields(record: type[Struct]) -> _Fields:
 
 
 _ENTRY: Final = _fields(DlqEntry)
-_JOB: Final = _fields(JobRecord)
+# msgspec decodes no ``Raw | None``.
+_JOB: Final = _fields(JobRecord) | {"progressMessage": ("progress_message", msgspec.msgpack.Decoder(Raw), False)}
 _ATTEMPT: Final = _fields(AttemptRecord)
 
 
@@ -72,6 +73,8 @@ def _lenient_job(cell: Raw, entered_at: float) -> JobRecord | None:
     cells = _by_key.decode(cell)
     values = _readable(cells, _JOB)
     values.pop("state", None)
+    if bytes(values.get("progress_message", NULL)) in (NULL, UNDEFINED):
+        values.pop("progress_message", None)
     if "id" not in values or "queue" not in values:
         return None
     values.setdefault("data", Raw(EMPTY_MAP))

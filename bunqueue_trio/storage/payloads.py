@@ -6,6 +6,8 @@ import msgspec
 from msgspec import Raw
 
 EMPTY_MAP: Final = b"\x80"
+NULL: Final = b"\xc0"
+UNDEFINED: Final = b"\xd4\x00\x00"  # fixext 1 of type 0, as the reference writes it
 
 _WHOLE = msgspec.msgpack.Decoder(Raw)
 _WIDE_INTEGERS: Final = (0xCF, 0xD3)

@@ -21,6 +21,7 @@ from bunqueue_trio.model.job import (
 from bunqueue_trio.storage.batch import Row
 from bunqueue_trio.storage.payloads import without_wide_integers
 
+NO_MESSAGE: Final = Raw(b"")
 DEFAULT_RATE_WINDOW_MS: Final = 1_000
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -29,7 +30,8 @@ _encode = msgspec.msgpack.Encoder().encode
 class JobExtra(Struct, rename="camel", omit_defaults=True, gc=False):
     """What the columns of ``jobs`` cannot hold; the blob of ``bqt_jobs``. Keys at their default are left out.
 
-    ``progress_message`` is msgpack of any value, kept as it came; ``key_expires_at`` is epoch ms.
+    ``progress_message`` is msgpack of any value, kept as it came, and empty when there is none, because msgspec
+    decodes no ``Raw | None``; ``key_expires_at`` is epoch ms.
     """
 
     backoff_config: BackoffConfig | None = None
@@ -46,7 +48,7 @@ class JobExtra(Struct, rename="camel", omit_defaults=True, gc=False):
     deduplication_replace: bool = False
     debounce_id: str | None = None
     debounce_ttl: float | int | None = None
-    progress_message: Raw | None = None
+    progress_message: Raw = NO_MESSAGE
     key_expires_at: float | None = None
     is_from_cron: bool = False
 
@@ -175,7 +177,7 @@ def extra_blob(record: JobRecord, *, key_expires_at: float | None, is_from_cron:
         record.deduplication_replace,
         record.debounce_id,
         record.debounce_ttl,
-        record.progress_message,
+        NO_MESSAGE if record.progress_message is None else record.progress_message,
         key_expires_at,
         is_from_cron,
     )

@@ -4,14 +4,15 @@ A job is written once, in the state it has now or, if a change of it waits for i
 Taking the snapshot clears the jobs' dirty marks; `Snapshot.restore` puts them back when the transaction has failed.
 """
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from bunqueue_trio.model.changes import Changes, Dirty
 from bunqueue_trio.model.entries import DEFAULT_SETTINGS, QueueSettings
-from bunqueue_trio.model.job import Job, JobRecord, JobState
+from bunqueue_trio.model.job import Job, JobRecord, JobState, TimelineEntry, replace
 from bunqueue_trio.model.transitions import SettingsChange, Transition, TransitionKind
 from bunqueue_trio.storage import records
 from bunqueue_trio.storage.batch import Batch
+from bunqueue_trio.storage.payloads import EMPTY_MAP
 
 Mark = tuple[Job, int, bool]
 
@@ -49,9 +50,13 @@ def take_snapshot(changes: Changes, wall_ms: float) -> Snapshot:
             batch.settings_gone.append(name)
         else:
             batch.settings.append(records.settings_row(name, value))
+    renewed = {change.record.id for change in changes.staged if isinstance(change, Transition) and change.renews_id}
     for entry in changes.letters:
+        if entry.job.id in renewed:
+            continue  # its id lives again from this very transaction on
         batch.letters.append((entry.job.id, entry.job.queue, records.entry_blob(entry), entry.entered_at))
     batch.reborn += changes.reborn
+    batch.deleted += changes.expired
     batch.letters_gone += changes.letters_gone
     batch.finished += changes.finished
     batch.finished_gone += changes.finished_gone
@@ -67,6 +72,8 @@ def _write_transition(batch: Batch, marks: list[Mark], change: Transition, wall_
         if job.is_stored:
             batch.deleted.append(record.id)
             job.is_stored = False
+        if change.keeps_id:
+            batch.finished.append(record.id)
         if change.entry is not None:
             entry = change.entry
             batch.letters.append((record.id, record.queue, records.entry_blob(entry), entry.entered_at))
@@ -96,6 +103,8 @@ def _write_job(batch: Batch, marks: list[Mark], job: Job, wall_ms: float) -> Non
 
 def _write_row(batch: Batch, job: Job, record: JobRecord, state_name: str, dirty: int) -> None:
     """The shortest statement that brings the file up to date about one job."""
+    if state_name != "active" and record.timeline and _announces_retry(record.timeline[-1]):
+        record = replace(record, timeline=record.timeline[:-1])
     if dirty == Dirty.PLAIN and not job.is_stored and state_name == "waiting":
         batch.plain.append(records.plain_row(record, job.seq, state_name))
         job.is_stored = True
@@ -107,8 +116,13 @@ def _write_row(batch: Batch, job: Job, record: JobRecord, state_name: str, dirty
         job.is_stored = True
     if dirty & (Dirty.FULL | Dirty.EXTRA):
         blob = records.extra_blob(record, key_expires_at=job.key_expires_at, is_from_cron=job.is_from_cron)
-        if blob is not None:
-            batch.extras.append((record.id, blob))
+        if blob is not None or dirty & Dirty.EXTRA:
+            batch.extras.append((record.id, EMPTY_MAP if blob is None else blob))
+
+
+def _announces_retry(entry: TimelineEntry) -> bool:
+    """Wire: the row of a failed attempt ends with the failure; that the job waits again is written with the next."""
+    return entry.state == "waiting" and entry.attempt is not UNSET
 
 
 def _queued_name(record: JobRecord, wall_ms: float) -> str:

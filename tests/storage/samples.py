@@ -7,6 +7,7 @@ from msgspec import Raw
 
 from bunqueue_trio.model.entries import AttemptRecord, DlqEntry
 from bunqueue_trio.model.job import BackoffConfig, JobRecord, RepeatConfig, TimelineEntry
+from bunqueue_trio.storage.records import plain_row
 
 T0 = 1_717_243_200_000.0  # 2024-06-01T12:00Z: beyond 32 bits, as every time stamp
 
@@ -77,20 +78,25 @@ def full_job(job_id: str = "everything") -> JobRecord:
     )
 
 
+def plain(count: int, first: int = 0) -> list[tuple[Any, ...]]:
+    """Rows of that many new jobs, j00000 and so on; the rowid is the number plus one."""
+    return [plain_row(job(f"j{number:05}"), number + 1, "waiting") for number in range(first, first + count)]
+
+
 def letter(record: JobRecord, entered_at: float = T0 + 50) -> DlqEntry:
     attempt = AttemptRecord(1, T0, T0 + 40, "explicit_fail", "no", 40.0)
     return DlqEntry(record, entered_at, "explicit_fail", "no", [attempt], expires_at=entered_at + 604_800_000)
 
 
 def same_job(one: JobRecord, other: JobRecord) -> bool:
-    """Equality by what travels: Raw compares by content here."""
+    """Equality by what travels: Raw compares by content, and a null message is no message."""
     return msgspec.structs.asdict(_plain(one)) == msgspec.structs.asdict(_plain(other))
 
 
 def _plain(record: JobRecord) -> JobRecord:
-    message = record.progress_message
+    message = None if record.progress_message is None else bytes(record.progress_message)
     return msgspec.structs.replace(
         record,
         data=bytes(record.data),  # type: ignore[arg-type]
-        progress_message=None if message is None else bytes(message),  # type: ignore[arg-type]
+        progress_message=None if message == b"\xc0" else message,  # type: ignore[arg-type]
     )

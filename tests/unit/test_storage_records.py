@@ -257,7 +257,7 @@ def test_wide_integers_become_floats_where_they_stand(number: int):
 
 msgpack_values = st.recursive(
     st.one_of(
-        st.none(), st.booleans(), st.integers(-(2**63), 2**64 - 1), st.floats(allow_nan=False), texts,
+        st.none(), st.booleans(), st.integers(-(2**63), 2**64 - 1), st.floats(width=32, allow_nan=False), texts,
         st.binary(max_size=300), st.text("ϏÏӓ", max_size=20),
         st.builds(msgpack.ExtType, st.integers(0, 127), st.binary(max_size=20)),
     ),
