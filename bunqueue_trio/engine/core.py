@@ -44,10 +44,18 @@ class Engine:
     Args:
         ids: where ids, tokens and jitter come from.
         lease_grace_ms: how long after its end a lease still lets its holder's ACK in (P-27).
+        syncs_commits: whether every commit reaches the disk; for what receipts say.
     """
 
-    def __init__(self, ids: IdSource, *, lease_grace_ms: float = 2_000, history: History | None = None) -> None:
-        self.state = State(ids, lease_grace_ms=lease_grace_ms, history=history)
+    def __init__(
+        self,
+        ids: IdSource,
+        *,
+        lease_grace_ms: float = 2_000,
+        history: History | None = None,
+        syncs_commits: bool = False,
+    ) -> None:
+        self.state = State(ids, lease_grace_ms=lease_grace_ms, history=history, syncs_commits=syncs_commits)
         self.admission = Admission(self.state)
         self.queries = Queries(self.state)
         self.workers = Workers(self.state)
@@ -152,7 +160,7 @@ class Engine:
             if isinstance(target, Job):
                 leases.look_at(state, target, mono_ms, now)
             else:
-                state.wake(target)
+                state.wake(target, target.waiting_count + target.prioritized_count)
         if now.mono_ms >= self._next_sweep_mono_ms:
             self._next_sweep_mono_ms = now.mono_ms + IDLE_QUEUE_SWEEP_MS
             self._forget_idle_queues()
@@ -194,11 +202,13 @@ class Engine:
         """What the next flush has to carry. Follow up with `committed` or `rejected` before taking again."""
         changes, self.state.changes = self.state.changes, Changes()
         self.state.settings_in_flight = {s.queue for s in changes.staged if isinstance(s, SettingsChange)}
+        self.state.set_in_flight(changes)
         return changes
 
     def committed(self, changes: Changes, now: Now) -> None:
         """These changes are in the file: let what waited for that take effect."""
         self.state.settings_in_flight = set()
+        self.state.set_in_flight(None)
         self._settling.apply(changes.staged, now)
 
     def rejected(self, changes: Changes, restore: Callable[[], None], now: Now) -> None:
@@ -211,6 +221,19 @@ class Engine:
         self._merge_back(changes, restore)
         self.state.changes.staged = []
         self._settling.drop(staged, now)
+
+    def eject(self, job_id: str) -> Job | None:
+        """The row of this job can never be stored: stop trying, so that it does not keep the others out of the file.
+
+        It stays in memory and can be worked. Returns it, or None when no such job was to be written.
+        """
+        jobs = self.state.changes.jobs
+        for job in jobs:
+            if job.record.id == job_id:
+                jobs.remove(job)
+                job.dirty = 0
+                return job
+        return None
 
     def put_back(self, changes: Changes, restore: Callable[[], None]) -> None:
         """These changes were not even tried: they go back in front of newer ones, staged ones included."""
@@ -225,19 +248,54 @@ class Engine:
     def _merge_back(self, changes: Changes, restore: Callable[[], None]) -> None:
         state = self.state
         state.settings_in_flight = set()
+        state.set_in_flight(None)
         newer, state.changes = state.changes, Changes()
         restore()
         merged = state.changes
         known = {id(job) for job in merged.jobs}
         merged.jobs.extend(job for job in newer.jobs if job.dirty and id(job) not in known)
+        # Deletions are the first thing in a batch, so what the newer changes delete must not be among the older ones.
+        letters_gone, finished = set(newer.letters_gone), set(newer.finished)
+        changes.letters = [entry for entry in changes.letters if entry.job.id not in letters_gone]
+        changes.finished_gone = [job_id for job_id in changes.finished_gone if job_id not in finished]
         for name in ("reborn", "letters", "letters_gone", "finished", "finished_gone"):
             getattr(merged, name).extend(getattr(changes, name))
             getattr(merged, name).extend(getattr(newer, name))
+        merged.expired = changes.expired | newer.expired
         merged.needs_sync = newer.needs_sync or changes.needs_sync
 
+    @property
+    def completed_count(self) -> int:
+        """How many completed jobs the file holds."""
+        return sum(queue.completed_count for queue in self.state.queues.values())
+
+    def expire_completed(self, found: list[tuple[str, str]], completed_before_ms: float) -> None:
+        """Let completed jobs go, rows and results, with the next flush.
+
+        Args:
+            found: (id, queue) as the file gave them a moment ago.
+            completed_before_ms: an id that has completed anew since then stays.
+        """
+        state = self.state
+        for job_id, queue_name in found:
+            known = state.history.get(job_id)
+            if job_id in state.jobs or (known is not None and (known.record.completed_at or 0) > completed_before_ms):
+                continue
+            state.history.pop(job_id)
+            queue = state.queues.get(queue_name)
+            if queue is not None and queue.completed_count:
+                queue.completed_count -= 1
+            state.changes.expired[job_id] = queue_name
+
     def forgotten(self, queue_names: list[str]) -> None:
-        """The file has let go of completed jobs that memory no longer knew: one per name."""
+        """Rebirths have deleted completed jobs in the file, one per name; what memory knew is counted out already."""
+        counted_out = self.state.counted_out
         for name in queue_names:
+            if counted_out.get(name):
+                counted_out[name] -= 1
+                if not counted_out[name]:
+                    del counted_out[name]
+                continue
             queue = self.state.queues.get(name)
             if queue is not None and queue.completed_count:
                 queue.completed_count -= 1

@@ -96,18 +96,31 @@ class Finishing:
                     return None  # the retry wins (protocol 6.1, R130)
                 if token is not None and token == lease.token and lease.taken_back in LATE_ACK_COUNTS:
                     return job
+            elif token is not None and lease is None and self._was_leased(job, token):
+                return job
         if token is None:
             raise _not_processing(job_id)
         return None
+
+    def _was_leased(self, job: Job, token: str) -> bool:
+        """True when *token* is that of a delivery which a crash has erased before it was written.
+
+        The server has given it out, so its ACK must not be confirmed and then forgotten.
+        """
+        if job.state not in (JobState.READY, JobState.DELAYED):
+            return False
+        ids, record = self._state.ids, job.record
+        started_at = ids.lease_start(token)
+        if started_at is None:
+            return False
+        return ids.lease_token(record.id, job.seq, started_at, record.attempts) == token
 
     def _complete(self, job: Job, result: Raw, now: Now) -> None:
         state = self._state
         old = job.record
         kind = TransitionKind.COMPLETE
         if old.remove_on_complete:
-            transition = Transition(kind, job, old, JobState.GONE)
-            if old.id in state.dependents:
-                state.keep_finished(old.id)
+            transition = Transition(kind, job, old, JobState.GONE, keeps_id=old.id in state.dependents)
         else:
             record = replace(
                 old,
@@ -115,7 +128,7 @@ class Finishing:
                 progress=100,
                 timeline=extended_timeline(old, TimelineEntry("completed", now.wall_ms)),
             )
-            given = result if memoryview(result).nbytes else None
+            given = result if result else None
             transition = Transition(kind, job, record, JobState.COMPLETED, result=given)
         state.stage_end(transition)
 

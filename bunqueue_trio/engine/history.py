@@ -63,5 +63,5 @@ class History:
 
 
 def _size(completed: CompletedJob) -> int:
-    data = memoryview(completed.record.data).nbytes
-    return data if completed.result is None else data + memoryview(completed.result).nbytes
+    data = len(completed.record.data)
+    return data if completed.result is None else data + len(completed.result)

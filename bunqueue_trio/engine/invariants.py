@@ -20,6 +20,9 @@ def check_invariants(state: State) -> None:
         _require(job.state not in (JobState.COMPLETED, JobState.GONE), f"index: {job_id} is {job.state.name}")
         _require(job.state is not JobState.STAGED or job.staged is not None, f"{job_id} is staged without a change")
         by_queue.setdefault(job.record.queue, []).append(job)
+        former = None if job.staged is None else job.staged.former
+        if former is not None:  # the life before, as long as the new one may still fail to commit
+            by_queue.setdefault(former.record.queue, []).append(former)
     for name in by_queue:
         _require(name in state.queues, f"queue {name} is missing")
     for name, queue in state.queues.items():
@@ -47,6 +50,7 @@ def _check_queue(state: State, queue: QueueState, jobs: list[Job]) -> None:
         "parked": (queue.parked_count, states[JobState.PARKED]),
         "active": (queue.active_count, states[JobState.ACTIVE]),
         "failed": (len(queue.letters), states[JobState.FAILED]),
+        "staged": (queue.staged_count, sum(job.staged is not None for job in jobs)),
     }
     for what, (kept, recount) in counted.items():
         _require(kept == recount, f"queue {queue.name}: {kept} {what}, counted {recount}")
@@ -55,9 +59,11 @@ def _check_queue(state: State, queue: QueueState, jobs: list[Job]) -> None:
     for job in jobs:
         queued = job.state in (JobState.READY, JobState.DELAYED)
         _require(placed[id(job)] == int(queued), f"{job.record.id}: {job.state.name} with {placed[id(job)]} places")
-        _require((job.missing is not None) <= (job.state in (JobState.PARKED, JobState.STAGED)), f"{job.record.id} misses")
+        may_miss = job.state in (JobState.PARKED, JobState.STAGED)
+        _require(may_miss or job.missing is None, f"{job.record.id} is {job.state.name} but waits for others")
         if job.state is JobState.ACTIVE:
-            _require(job.lease is not None and job.lease.taken_back is None, f"{job.record.id} is active without a lease")
+            has_lease = job.lease is not None and job.lease.taken_back is None
+            _require(has_lease, f"{job.record.id} is active without a lease")
             group_id = job.record.group_id
             if group_id is not None:
                 group = queue.groups.get(group_id)

@@ -16,7 +16,7 @@ Source: protocol, sections 5 to 7.
 from bunqueue_trio.engine import retries
 from bunqueue_trio.engine.heaps import first
 from bunqueue_trio.engine.queue_state import QueueState
-from bunqueue_trio.engine.state import State
+from bunqueue_trio.engine.state import State, is_live
 from bunqueue_trio.errors import LeaseLostError
 from bunqueue_trio.model.changes import Dirty
 from bunqueue_trio.model.instant import Now
@@ -24,6 +24,8 @@ from bunqueue_trio.model.job import Job, JobState, TimelineEntry, extended_timel
 from bunqueue_trio.model.leases import Lease, TakenBack
 
 STALL_RECHECK_MS = 5_000  # a job must be found stalled twice, this far apart
+SAME_MOMENT_MS = 1_000  # a wall clock that is further behind the last lease than this was put back
+UNLIMITED_LOOK_MS = 60_000  # how often to look at a job that nothing can end, for settings may change
 NEVER = float("inf")
 
 
@@ -39,8 +41,8 @@ def next_ready(state: State, queue: QueueState, now: Now) -> Job | None:
     settings = queue.settings
     if settings.paused or not state.hands_out:
         return None
-    if queue.delayed and queue.delayed[0][0] <= now.wall_ms:
-        queue.mature(now.wall_ms)
+    if queue.delayed and queue.delayed[0][0] <= now.wall_ms and (moved := queue.mature(now.wall_ms)):
+        state.wake(queue, moved)  # this pull takes one of them at most, and the tick will find them ready already
     while (job := first(queue.ready)) is not None:
         record = job.record
         if record.ttl is not None and now.wall_ms > record.created_at + record.ttl:
@@ -49,13 +51,19 @@ def next_ready(state: State, queue: QueueState, now: Now) -> Job | None:
             queue.put_back(job)
         elif record.group_id is not None and queue.group(record.group_id).active is not None:
             queue.set_aside(job, queue.group(record.group_id))
-        elif settings.concurrency_limit is not None and queue.active_count >= settings.concurrency_limit:
-            return None
-        elif queue.bucket is not None and not _spend_token(state, queue, now):
-            return None
-        else:
+        elif _has_room(state, queue, now):
             return job
+        else:
+            return None
     return None
+
+
+def _has_room(state: State, queue: QueueState, now: Now) -> bool:
+    """Whether the queue's limits let one more job out; a rate token is spent only when the concurrency limit does."""
+    limit = queue.settings.concurrency_limit
+    if limit is not None and queue.active_count >= limit:
+        return False
+    return queue.bucket is None or _spend_token(state, queue, now)
 
 
 def grant(
@@ -66,12 +74,12 @@ def grant(
     record = job.record
     started_at = now.wall_ms
     last = job.lease
-    if last is not None and last.started_wall_ms == started_at:
-        started_at += 1  # two leases of one millisecond must not share a token
+    if last is not None and 0 <= last.started_wall_ms - started_at < SAME_MOMENT_MS:
+        started_at = last.started_wall_ms + 1  # leases of one millisecond must not share a token
     token = None
     expires = NEVER
     if owner is not None:
-        token = state.ids.lease_token(record.id, record.created_at, started_at, record.attempts)
+        token = state.ids.lease_token(record.id, job.seq, started_at, record.attempts)
         expires = now.mono_ms + ttl_ms
     job.lease = lease = Lease(
         token=token,
@@ -104,7 +112,9 @@ def grant(
 
 def is_valid(lease: Lease | None, token: str | None, now: Now) -> bool:
     """True when *token* is that of the lease and the lease has not ended."""
-    return lease is not None and lease.token is not None and lease.token == token and now.mono_ms < lease.expires_mono_ms
+    if lease is None or lease.token is None or lease.token != token:
+        return False
+    return now.mono_ms < lease.expires_mono_ms
 
 
 def fence(job: Job, token: str | None, now: Now, *, grace: bool) -> None:
@@ -176,9 +186,7 @@ def release(state: State, job: Job, now: Now, *, is_orderly: bool) -> None:
         retries.bury(state, job, retries.WORKER_LOST, "Connection lost while the job was active", now)
     else:
         charge = 0 if is_orderly else 1
-        retries.take_back(
-            state, job, TakenBack.DISCONNECT, now, attempts=charge, stalls=0, run_at=record.run_at
-        )
+        retries.take_back(state, job, TakenBack.DISCONNECT, now, attempts=charge, stalls=0, run_at=record.run_at)
 
 
 def look_at(state: State, job: Job, armed_for_mono_ms: float, now: Now) -> None:
@@ -204,6 +212,15 @@ def look_at(state: State, job: Job, armed_for_mono_ms: float, now: Now) -> None:
     else:
         lease.stall_seen_mono_ms = None
         _rearm(state, job, lease, now)
+
+
+def stall_policy_changed(state: State, queue_name: str, now: Now) -> None:
+    """Let the new policy hold for jobs that run already. O(active jobs): each of them has a live timer."""
+    for timer in list(state.timers):
+        target = timer[2]
+        if isinstance(target, Job) and target.record.queue == queue_name and is_live(timer):
+            assert target.lease is not None
+            _rearm(state, target, target.lease, now)
 
 
 def _time_out(state: State, job: Job, now: Now) -> None:
@@ -289,8 +306,9 @@ def _rearm(state: State, job: Job, lease: Lease, now: Now) -> None:
         deadline = min(deadline, lease.started_mono_ms + job.record.timeout)
     if now.mono_ms < lease.armed_mono_ms <= deadline:
         return  # an earlier entry is on its way and will look again
-    if deadline != NEVER:
-        _arm(state, job, lease, max(deadline, now.mono_ms))
+    if deadline == NEVER:
+        deadline = now.mono_ms + UNLIMITED_LOOK_MS
+    _arm(state, job, lease, max(deadline, now.mono_ms))
 
 
 def _arm(state: State, job: Job, lease: Lease, mono_ms: float) -> None:
@@ -307,6 +325,7 @@ def _spend_token(state: State, queue: QueueState, now: Now) -> bool:
     if bucket.take(now):
         return True
     refill = bucket.next_token_mono_ms(now)
-    if refill is not None:
+    if refill is not None and not now.mono_ms < queue.refill_mono_ms <= refill:
+        queue.refill_mono_ms = refill
         state.arm(refill, queue)
     return False

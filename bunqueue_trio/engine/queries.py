@@ -1,6 +1,7 @@
 """Commands that change nothing. Counts are maintained elsewhere; nothing here scans."""
 
 from copy import copy
+from typing import Any
 
 from bunqueue_trio.engine.queue_state import QueueState
 from bunqueue_trio.engine.state import State
@@ -32,6 +33,7 @@ from bunqueue_trio.model.replies import (
     StallConfigReply,
     StateReply,
 )
+from bunqueue_trio.model.transitions import TransitionKind
 
 
 class Queries:
@@ -47,8 +49,8 @@ class Queries:
             NotFoundError: no such job.
             FactsNeededError: only the file can tell.
         """
-        job = self._state.find(command.id)
-        if job is not None and job.state is not JobState.STAGED:
+        job = self._visible(command.id)
+        if job is not None:
             record = copy(job.record)
             record.state = shown_state(job, now.wall_ms)
             return JobReply(job=record)
@@ -61,11 +63,20 @@ class Queries:
 
     def get_state(self, command: GetState, now: Now) -> StateReply:
         """The state; ``unknown`` for an id that names no job, echoed as sent."""
-        job = self._state.find(command.id)
-        if job is not None and job.state is not JobState.STAGED:
+        job = self._visible(command.id)
+        if job is not None:
             return StateReply(id=command.id, state=shown_state(job, now.wall_ms))
         completed = self._state.completed(command.id)
         return StateReply(id=command.id, state="unknown" if completed is None else "completed")
+
+    def _visible(self, job_id: Any) -> Job | None:
+        """The job as clients may see it: what waits for its commit has not happened yet."""
+        job = self._state.find(job_id)
+        if job is None or job.state is not JobState.STAGED:
+            return job
+        staged = job.staged
+        assert staged is not None
+        return staged.former if staged.kind is TransitionKind.PUBLISH else job
 
     def get_result(self, command: GetResult, now: Now) -> ResultReply:
         """The result; null when there is none, whatever the reason."""
@@ -115,7 +126,8 @@ class Queries:
     def get_job_counts(self, command: GetJobCounts, now: Now) -> CountsReply:
         """How many jobs are in each state; on a paused queue the ready ones count as paused."""
         queue = self._state.queues.get(command.queue) or QueueState(command.queue)
-        queue.mature(now.wall_ms)
+        if moved := queue.mature(now.wall_ms):
+            self._state.wake(queue, moved)  # the tick will find them ready already
         waiting, prioritized, paused = queue.waiting_count, queue.prioritized_count, 0
         if queue.settings.paused:
             waiting, prioritized, paused = 0, 0, waiting + prioritized

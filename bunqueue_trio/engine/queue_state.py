@@ -41,7 +41,9 @@ class QueueState:
         "parked_count",
         "prioritized_count",
         "ready",
+        "refill_mono_ms",
         "settings",
+        "staged_count",
         "waiting_count",
     )
 
@@ -49,6 +51,8 @@ class QueueState:
         self.name = name
         self.settings: QueueSettings = DEFAULT_SETTINGS
         self.bucket: TokenBucket | None = None
+        self.refill_mono_ms = 0.0
+        """When the next token is due, if somebody is to be told; pulls that poll must not set a timer each."""
         self.ready: list[Entry] = []
         self.delayed: list[Entry] = []
         self.groups: dict[str, Group] = {}
@@ -61,6 +65,8 @@ class QueueState:
         self.parked_count = 0
         self.active_count = 0
         self.completed_count = 0
+        self.staged_count = 0
+        """Changes of its jobs that wait for their commit; such a job may be counted nowhere else."""
 
     @property
     def queued_count(self) -> int:
@@ -75,6 +81,7 @@ class QueueState:
             or self.parked_count
             or self.active_count
             or self.completed_count
+            or self.staged_count
             or self.letters
             or self.settings != DEFAULT_SETTINGS
         )
@@ -130,6 +137,8 @@ class QueueState:
         job.state = JobState.DELAYED
         self.delayed_count += 1
         push_delayed(self.delayed, job)
+        if job.record.group_id is not None:
+            self._next_of_group(job.record.group_id)
 
     def rewind(self, wall_ms: float) -> None:
         """After a backward jump: every ready job whose run time lies ahead becomes delayed again. O(ready jobs)."""
@@ -143,6 +152,8 @@ class QueueState:
         if early:
             self.ready = [entry for entry in self.ready if entry[-1].place is entry]
             heapify(self.ready)
+        for group_id in dict.fromkeys(job.record.group_id for job in early if job.record.group_id is not None):
+            self._next_of_group(group_id)  # a delayed job holds up no other member
 
     # groups
 

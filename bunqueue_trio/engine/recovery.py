@@ -48,6 +48,7 @@ class Recovery:
         self._now = now
         self._cron_keys = cron_keys
         self._letter_ids: set[str] = set()
+        self._buried: list[DlqEntry] = []
         self.active_count = 0
         self.pending_count = 0
 
@@ -96,16 +97,24 @@ class Recovery:
                 self._queue(job, done)
 
     def letters(self, rows: Iterable[tuple[str, DlqEntry]]) -> None:
-        """Dead letters by the time they entered; only the newest of a queue beyond its bound stay."""
+        """Dead letters by the time they entered; only the newest of a queue beyond its bound stay.
+
+        Those that the recovery itself has made come last.
+        """
         for queue_name, entry in rows:
-            queue = self._state.queue(queue_name)
-            queue.is_known = True
             if entry.job.queue != queue_name:
                 entry.job.queue = queue_name
-            queue.letters[entry.job.id] = entry
-            self._state.letter_job(entry)
-            if len(queue.letters) > DLQ_MAX_ENTRIES:
-                self._state.drop(self._state.jobs[next(iter(queue.letters))])
+            self._letter(entry)
+        for entry in self._buried:
+            self._letter(entry)
+
+    def _letter(self, entry: DlqEntry) -> None:
+        queue = self._state.queue(entry.job.queue)
+        queue.is_known = True
+        queue.letters[entry.job.id] = entry
+        self._state.letter_job(entry)
+        if len(queue.letters) > DLQ_MAX_ENTRIES:
+            self._state.drop(self._state.jobs[next(iter(queue.letters))])
 
     def completed(self, counts: Iterable[tuple[str, int]]) -> None:
         """How many completed jobs the file holds per queue. Their records stay there until somebody asks."""
@@ -155,7 +164,7 @@ class Recovery:
         state, now, record = self._state, self._now, job.record
         started_at = record.started_at
         if started_at is not None:
-            token = state.ids.lease_token(record.id, record.created_at, started_at, record.attempts)
+            token = state.ids.lease_token(record.id, job.seq, started_at, record.attempts)
             job.lease = _ended_lease(token, started_at, now)
         record.attempts += 1
         record.stall_count += 1
@@ -168,16 +177,19 @@ class Recovery:
             self._bury(job, reason, f"Job stalled {record.stall_count} times (recovered at startup)")
         else:
             record.run_at = retries.retry_at(record, record.attempts, now, state.ids.jitter())
-            self._queue(job, set())
+            self._queue(job, set(record.depends_on))  # it has run, so it waits for nothing
             state.changes.touch(job, Dirty.STATE)
 
     def _queue(self, job: Job, done: set[str]) -> None:
         state, record = self._state, job.record
         queue = state.queue(record.queue)
         queue.is_known = True
+        record.queue = queue.name  # one string for all its jobs
         state.jobs[record.id] = job
         if record.unique_key is not None:
-            queue.keys.setdefault(record.unique_key, job)
+            holder = queue.keys.get(record.unique_key)
+            if holder is None or holder.seq < job.seq:  # the newest has taken it from the others
+                queue.keys[record.unique_key] = job
         missing = set()
         for dependency in record.depends_on:
             state.dependents.setdefault(dependency, set()).add(record.id)
@@ -194,16 +206,13 @@ class Recovery:
         entry = retries.dead_letter(job.record, reason, error, self._now)
         self._state.changes.letters.append(entry)
         self._discard(job)
-        queue = self._state.queue(job.record.queue)
-        queue.is_known = True
         self._letter_ids.add(job.record.id)
-        queue.letters[job.record.id] = entry
-        self._state.letter_job(entry)
+        self._buried.append(entry)
 
 
 def _was_released(record: JobRecord) -> bool:
     """True for a job that has been runnable before: it waits for nothing any more, whatever became of the others."""
-    return any(entry.state in ("active", "waiting", "prioritized", "delayed") for entry in record.timeline[1:])
+    return any(entry.state in ("active", "waiting", "prioritized", "delayed") for entry in record.timeline)
 
 
 def _ended_lease(token: str, started_at: float, now: Now) -> Lease:
@@ -226,5 +235,3 @@ def _without_rate_limit(settings: QueueSettings) -> QueueSettings:
     return QueueSettings(
         paused=settings.paused, rate_limit=nothing, concurrency_limit=settings.concurrency_limit, stall=settings.stall
     )
-
-

@@ -60,7 +60,7 @@ def verdict(state: State, record: JobRecord, attempts: int, stall_count: int) ->
 
 
 def take_back(state: State, job: Job, why: TakenBack, now: Now, *, attempts: int, stalls: int, run_at: float) -> None:
-    """Return an active job to its queue, its counters raised by *attempts* and *stalls*; written with the next flush."""
+    """Return an active job to its queue, its counters raised. Written with the next flush."""
     state.deactivate(job)
     record = job.record
     record.attempts += attempts
@@ -114,10 +114,19 @@ def enter_letters(state: State, job: Job, entry: DlqEntry) -> None:
     The oldest entries beyond the queue's bound go for good, row and all (CD-15).
     """
     state.free_key(job)
+    state.forget_waiting(job)  # a dead letter waits for nothing
     queue = state.queues[entry.job.queue]
     queue.letters[entry.job.id] = entry
     letter = state.letter_job(entry)
     letter.lease = job.lease
     while len(queue.letters) > DLQ_MAX_ENTRIES:
         oldest = next(iter(queue.letters))
-        state.drop(state.jobs[oldest])
+        evicted = state.jobs[oldest]
+        if evicted.state is JobState.FAILED:
+            state.drop(evicted)
+            continue
+        # A durable push has reserved the id and waits for its commit: should that fail, nothing comes back.
+        del queue.letters[oldest]
+        state.letter_gone(oldest)
+        if evicted.staged is not None:
+            evicted.staged.former = None

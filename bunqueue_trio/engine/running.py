@@ -21,6 +21,14 @@ from bunqueue_trio.model.instant import Now
 from bunqueue_trio.model.job import Job, JobRecord, JobState
 from bunqueue_trio.model.replies import CountReply, DataReply, JobReply, JobsReply, Reply
 
+REPLY_MAX_BYTES = 32 * 1024 * 1024  # half a frame: a batch that its client could not receive must not be leased
+RECORD_BYTES = 4_096  # more than all of a record but its payload and its stack
+
+
+def _size(record: JobRecord) -> int:
+    """About how many bytes the record takes in a reply, and no less."""
+    return RECORD_BYTES + len(record.data) + sum(4 * len(line) for line in record.stacktrace or ())
+
 
 class Running:
     """Hands jobs out and keeps them alive."""
@@ -49,14 +57,18 @@ class Running:
         return reply
 
     def pull_batch(self, command: PullBatch, connection_id: int | None, now: Now) -> JobsReply | None:
-        """Lease up to ``count`` ready jobs, or None when nothing is ready."""
+        """Lease up to ``count`` ready jobs, as many as fit into a reply but at least one; None when there is none."""
         state = self._state
         queue = state.queues.get(command.queue)
         if queue is None:
             return None
         jobs: list[JobRecord] = []
         tokens: list[str] = []
+        size = 0
         while len(jobs) < command.count and (job := leases.next_ready(state, queue, now)) is not None:
+            size += _size(job.record)
+            if jobs and size > REPLY_MAX_BYTES:
+                break
             lease = leases.grant(state, queue, job, command.owner, command.lock_ttl, connection_id, now)
             jobs.append(job.record)
             if lease.token is not None:
@@ -112,7 +124,7 @@ class Running:
         job = self._state.settled(self._queries.active(command.id, now))
         record = job.record
         record.progress = command.progress
-        if memoryview(command.message).nbytes:
+        if command.message:
             record.progress_message = None if bytes(command.message) == b"\xc0" else command.message
             self._state.changes.touch(job, Dirty.EXTRA)
         leases.beat(self._state, job, now)

@@ -35,6 +35,7 @@ class Settling:
             if isinstance(change, SettingsChange):
                 self._settings(change, now)
             else:
+                self._state.queues[change.record.queue].staged_count -= 1
                 change.job.staged = None
                 self._steps[change.kind](change, now)
 
@@ -45,9 +46,10 @@ class Settling:
             if isinstance(change, SettingsChange):
                 continue
             job = change.job
+            state.queues[change.record.queue].staged_count -= 1
             job.staged = None
             if change.kind is TransitionKind.PUBLISH:
-                self._unreserve(change)
+                state.unreserve(change)
             elif change.held_from is not None:
                 state.resume(change, now)
             elif job.state is JobState.ACTIVE and job.lease is not None:
@@ -55,25 +57,12 @@ class Settling:
                 if holder is not None and holder not in state.connections:
                     leases.release(state, job, now, is_orderly=False)
 
-    def _unreserve(self, change: Transition) -> None:
-        state = self._state
-        job = change.job
-        job.state = JobState.GONE
-        state.free_key(job)
-        if state.jobs.get(job.record.id) is job:
-            del state.jobs[job.record.id]
-        if change.former is not None:
-            state.jobs[job.record.id] = change.former
-        displaced = change.displaced
-        if displaced is not None and state.jobs.get(displaced.record.id) is displaced:
-            assert job.record.unique_key is not None
-            state.queues[job.record.queue].keys[job.record.unique_key] = displaced
-
     def _publish(self, change: Transition, now: Now) -> None:
         if change.renews_id:
             former = change.former
             if former is not None:
                 self._state.queues[former.record.queue].letters.pop(former.record.id, None)
+        if change.record.custom_id is not None:
             self._state.forget_completed(change.record.id)
         self._admission.publish(change.job, now)
 
@@ -89,6 +78,10 @@ class Settling:
             state.history.add(CompletedJob(change.record, change.result))
         else:
             state.history.remember_finished(job.record.id)
+            if job.record.id in state.dependents:
+                state.keep_finished(job.record.id)
+            elif change.keeps_id:
+                state.changes.finished_gone.append(job.record.id)
         self._resolve_dependents(job.record.id, now)
 
     def _retry(self, change: Transition, now: Now) -> None:
@@ -129,6 +122,8 @@ class Settling:
     def _resolve_dependents(self, job_id: str, now: Now) -> None:
         """*job_id* has completed: jobs for which it was the last thing missing become runnable."""
         state = self._state
+        if job_id not in state.dependents:
+            return
         for waiting_id in sorted(state.dependents.get(job_id, ()), key=lambda i: state.jobs[i].seq):
             waiting = state.jobs[waiting_id]
             if waiting.missing is None:
@@ -153,4 +148,6 @@ class Settling:
         if change.settings.rate_limit is not old.rate_limit:
             limit = change.settings.rate_limit
             queue.bucket = None if limit is None else TokenBucket(limit, now)
+        if change.settings.stall != old.stall:
+            leases.stall_policy_changed(state, change.queue, now)
         state.wake(queue, max(1, queue.waiting_count + queue.prioritized_count))

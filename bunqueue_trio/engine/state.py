@@ -22,8 +22,12 @@ class IdSource(Protocol):
         """A new UUIDv7, greater than all before."""
         ...
 
-    def lease_token(self, job_id: str, created_at: float, started_at: float, attempts: int) -> str:
+    def lease_token(self, job_id: str, seq: int, started_at: float, attempts: int) -> str:
         """The secret of one delivery; the same values give the same token, also after a restart."""
+        ...
+
+    def lease_start(self, token: str) -> float | None:
+        """When the delivery of a token began; None for what cannot be one."""
         ...
 
     def jitter(self) -> float:
@@ -52,6 +56,7 @@ class FactsNeededError(BunqueueError):
 
 
 TIMERS_SWEPT_FROM = 1_000
+DUE_SWEPT_FROM = 1_000
 Timer = tuple[float, int, Job | QueueState]
 
 
@@ -76,18 +81,23 @@ class Totals:
 class State:
     """Everything the engine knows.
 
-    ``jobs`` holds every job that is not completed, dead letters included, by id. ``dependents`` maps an id to the
-    unfinished jobs that name it in ``dependsOn``, parked or not. ``kept_finished`` are the ids that the file remembers
-    as completed although their row is gone, because such a job still names them. ``held`` maps a connection to the jobs it leased. ``timers`` is a heap of
-    (monotonic ms, tie, job or queue), ``due`` one of (wall ms, queue name) with an entry for at least the earliest
-    delayed job of each queue. ``wakes`` counts, per queue, the jobs that have just become runnable.
+    ``jobs`` holds every job that is not completed, dead letters included, by id.
+    ``dependents`` maps an id to the unfinished jobs that name it in ``dependsOn``, parked or not; ``kept_finished`` are
+    the ids that the file remembers as completed although their row is gone, because such a job still names them.
+    ``held`` maps a connection to the jobs it leased.
+    ``timers`` is a heap of (monotonic ms, tie, job or queue), ``due`` one of (wall ms, queue name) with an entry for at
+    least the earliest delayed job of each queue.
+    ``wakes`` counts, per queue, the jobs that have just become runnable.
     ``waits_for_commit`` is set by a command whose reply must wait for the next flush.
     """
 
-    def __init__(self, ids: IdSource, *, lease_grace_ms: float, history: History | None = None) -> None:
+    def __init__(
+        self, ids: IdSource, *, lease_grace_ms: float, history: History | None = None, syncs_commits: bool = False
+    ) -> None:
         self.ids = ids
         self.lease_grace_ms = lease_grace_ms
-        self.history = history or History()
+        self.syncs_commits = syncs_commits
+        self.history = History() if history is None else history
         self.jobs: dict[str, Job] = {}
         self.queues: dict[str, QueueState] = {}
         self.dependents: dict[str, set[str]] = {}
@@ -102,6 +112,9 @@ class State:
         self.facts: dict[str, CompletedJob | None] = {}
         self.changes = Changes()
         self.settings_in_flight: set[str] = set()
+        self.in_flight: Changes | None = None
+        self._in_flight_ids: set[int] | None = None
+        self.counted_out: dict[str, int] = {}
         self.totals = Totals()
         self.next_seq = 1
         self.waits_for_commit = False
@@ -148,11 +161,25 @@ class State:
             raise FactsNeededError([job_id])
         return self.facts[job_id]
 
+    def is_in_flight(self, job: Job) -> bool:
+        """True while a flush that carries *job* is under way. Constant, but for the first question of a flush."""
+        if self.in_flight is None:
+            return False
+        if self._in_flight_ids is None:
+            self._in_flight_ids = {id(flying) for flying in self.in_flight.jobs}
+        return id(job) in self._in_flight_ids
+
+    def set_in_flight(self, changes: Changes | None) -> None:
+        """A flush has begun, or ended."""
+        self.in_flight, self._in_flight_ids = changes, None
+
     # shared steps
 
     def stage(self, staged: Staged) -> None:
         """Hold a change back until its commit; the reply waits for it."""
         self.changes.staged.append(staged)
+        if isinstance(staged, Transition):
+            self.queues[staged.record.queue].staged_count += 1
         self.waits_for_commit = True
 
     def stage_end(self, transition: Transition) -> None:
@@ -174,6 +201,21 @@ class State:
             queue.parked_count += 1
         elif transition.held_from is not None:
             self.enqueue(queue, job, now)
+
+    def unreserve(self, reservation: Transition) -> None:
+        """A durable push will not come: nothing of it stays, and what it had taken goes back (PD-3)."""
+        job = reservation.job
+        job_id, key = job.record.id, job.record.unique_key
+        job.state = JobState.GONE
+        self.free_key(job)
+        if self.jobs.get(job_id) is job:
+            del self.jobs[job_id]
+        if reservation.former is not None:
+            self.jobs[job_id] = reservation.former
+        self.forget_waiting(job)
+        displaced = reservation.displaced
+        if displaced is not None and key is not None and self.jobs.get(displaced.record.id) is displaced:
+            self.queues[job.record.queue].keys[key] = displaced
 
     def wake(self, queue: QueueState, count: int = 1) -> None:
         """Note that *count* jobs of *queue* may have become runnable."""
@@ -197,6 +239,10 @@ class State:
             self.wake(queue)
         elif queue.delayed[0] is job.place:
             heappush(self.due, (job.record.run_at, queue.name))
+            if len(self.due) > DUE_SWEPT_FROM and len(self.due) > 4 * len(self.queues):
+                # Jobs pushed and cancelled long before they are due must not leave an entry each.
+                self.due = [(q.delayed[0][0], q.name) for q in self.queues.values() if q.delayed]
+                heapify(self.due)
 
     def deactivate(self, job: Job) -> None:
         """An active job is no longer: slot, group and connection are free again, and a waiting pull may try."""
@@ -240,20 +286,33 @@ class State:
         elif state is JobState.ACTIVE:
             self.deactivate(job)
         elif state is JobState.FAILED and queue.letters.pop(job.record.id, None) is not None:
-            self.changes.letters_gone.append(job.record.id)
+            self.letter_gone(job.record.id)
+
+    def letter_gone(self, job_id: str) -> None:
+        """A dead letter leaves the file, or does not even get there: deletions come first in a batch."""
+        self.changes.letters_gone.append(job_id)
+        if self.changes.letters:
+            self.changes.letters = [entry for entry in self.changes.letters if entry.job.id != job_id]
 
     def keep_finished(self, job_id: str) -> None:
-        """Have the file remember that *job_id* completed although its row goes, for the jobs that depend on it (PD-11)."""
+        """Have the file remember that *job_id* completed although its row goes: others depend on it (PD-11)."""
         if job_id not in self.kept_finished:
             self.kept_finished.add(job_id)
             self.changes.finished.append(job_id)
+            if job_id in self.changes.finished_gone:  # which would come after it in the batch
+                self.changes.finished_gone.remove(job_id)
 
     def forget_waiting(self, job: Job) -> None:
         """*job* has ended: it no longer depends on anything."""
         job.missing = None
+        if not job.record.depends_on:
+            return
+        heir = self.jobs.get(job.record.id)
+        is_renewed = heir is not None and heir is not job and heir.state is not JobState.FAILED
+        still_needed = heir.record.depends_on if heir is not None and is_renewed else ()
         for dependency in job.record.depends_on:
             waiting = self.dependents.get(dependency)
-            if waiting is None:
+            if waiting is None or dependency in still_needed:
                 continue
             waiting.discard(job.record.id)
             if not waiting:
@@ -268,10 +327,18 @@ class State:
         One that only the file knows is found by the transaction that deletes it (`Engine.forgotten`).
         """
         self.history.forget_finished(job_id)
+        if job_id in self.kept_finished:  # else a restart would release those who wait for the new life
+            self.kept_finished.remove(job_id)
+            self.changes.finished_gone.append(job_id)
         completed = self.history.pop(job_id)
-        if completed is None:
+        if completed is not None:
+            name = completed.record.queue
+            self.queue(name).completed_count -= 1
+        elif job_id in self.changes.expired:  # counted out when it expired
+            name = self.changes.expired.pop(job_id)
+        else:
             return False
-        self.queue(completed.record.queue).completed_count -= 1
+        self.counted_out[name] = self.counted_out.get(name, 0) + 1
         return True
 
     def letter_job(self, entry: DlqEntry, *, is_stored: bool = False) -> Job:

@@ -1,0 +1,325 @@
+"""A second opinion about the queue's rules: a hundred lines without heaps, timers, rows or tickets.
+
+Stall checks are off; every pull has an owner. ``busy`` marks a job whose change waits for its commit: whoever meets it
+has to come again. ``pending`` and ``flying`` are such changes, as (apply, drop).
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+TTL = 30_000
+GRACE = 2_000
+MAX_STALLS = 3
+QUEUED, PARKED, ACTIVE, FAILED, HIDDEN = "queued", "parked", "active", "failed", "hidden"
+Step = Callable[[], None]
+
+
+class Pending(Exception):
+    """Come again after the commit."""
+
+
+class Refused(Exception):
+    """The client is told no."""
+
+
+@dataclass(eq=False)
+class MJob:
+    id: str
+    queue: str
+    seq: int
+    run_at: float
+    priority: int = 0
+    lifo: bool = False
+    group: str | None = None
+    key: str | None = None
+    key_expires: float | None = None
+    max_attempts: int = 3
+    remove_on_complete: bool = False
+    remove_on_fail: bool = False
+    missing: set[str] = field(default_factory=set)
+    depends_on: list[str] = field(default_factory=list)
+    custom: bool = False
+    state: str = HIDDEN
+    busy: bool = False
+    attempts: int = 0
+    stalls: int = 0
+    token: str | None = None
+    late_ack: bool = False
+    connection: int | None = None
+    renewed: bool = False
+    expires: float = 0.0
+    former: "MJob | None" = None  # the dead letter whose id a durable push has reserved
+
+    @property
+    def order(self) -> tuple[float, ...]:
+        return (-self.priority, self.lifo, -self.seq if self.lifo else self.run_at, self.seq)
+
+
+class Model:
+    """What clients should see."""
+
+    def __init__(self) -> None:
+        self.live: dict[str, MJob] = {}  # everything but completed jobs, dead letters included
+        self.done: dict[str, str] = {}  # kept completed jobs, by id: their queue
+        self.finished: set[str] = set()
+        self.keys: dict[tuple[str, str], MJob] = {}
+        self.paused: dict[str, bool] = {}
+        self.pending: list[tuple[str, Step, Step]] = []
+        self.flying: list[tuple[str, Step, Step]] = []
+        self.connections: set[int] = set()
+        self.is_row_on_its_way: Callable[[str], bool] = lambda _: False
+        self.seq = 0
+
+    # commits
+
+    def promise(self, apply: Step, drop: Step = lambda: None, name: str = "") -> None:
+        self.pending.append((name, apply, drop))
+
+    def take(self) -> None:
+        self.flying, self.pending = self.pending, []
+
+    def land(self) -> None:
+        steps, self.flying = self.flying, []
+        for _, apply, _ in steps:
+            apply()
+
+    def crash(self) -> None:
+        steps, self.flying, self.pending = self.flying + self.pending, [], []
+        for _, _, drop in reversed(steps):
+            drop()
+
+    # pushes
+
+    def push(self, job: MJob, wall: float, *, durable: bool, depends_on: list[str], dedup: dict) -> str | None:
+        """Returns the id of the job that stands for the push already; None when *job* is taken."""
+        if any((other := self.live.get(i)) is not None and self._hidden(other) for i in depends_on):
+            raise Pending
+        if any(i not in self.live and i not in self.finished for i in depends_on):
+            raise Refused
+        former = self.live.get(job.id) if job.custom else None
+        if job.custom and job.id in depends_on and (former is None or former.state == FAILED):
+            raise Refused
+        if former is not None and former.state != FAILED:
+            return self._stands(former, durable)
+        holder = self.keys.get((job.queue, job.key)) if job.key else None
+        if holder is not None and holder.key_expires is not None and wall >= holder.key_expires:
+            holder = None
+        if holder is not None:
+            self._settled(holder)
+            if not dedup.get("replace"):
+                self._stands(holder, durable)
+                if dedup.get("extend") and dedup.get("ttl"):
+                    holder.key_expires = wall + dedup["ttl"]
+                    if holder.state != QUEUED:
+                        raise Refused
+                return holder.id
+            if holder.state == QUEUED:
+                self._end(holder, durable=durable)
+        self.seq += 1
+        job.seq = self.seq
+        job.key_expires = wall + dedup["ttl"] if job.key and "ttl" in dedup else None
+        job.depends_on = depends_on
+        job.missing = {i for i in depends_on if i in self.live or i not in self.finished}
+        if not durable and former is not None:
+            self.gone(former)
+        self.live[job.id] = job
+        if job.key:
+            self.keys[(job.queue, job.key)] = job
+        if durable:
+            job.busy, job.former = True, former
+            self.promise(lambda: self._publish(job), lambda: self._unpush(job, holder))
+        else:
+            self._publish(job)
+        return None
+
+    def _stands(self, job: MJob, durable: bool) -> str:
+        """*job* stands for a push; a durable one has to wait while its row is on its way into the file."""
+        if durable and self.is_row_on_its_way(job.id):
+            raise Pending
+        return self._settled(job).id
+
+    def _publish(self, job: MJob) -> None:
+        job.busy, job.former = False, None
+        job.state = PARKED if job.missing else QUEUED
+        self.done.pop(job.id, None)
+        self.finished.discard(job.id)
+
+    def _unpush(self, job: MJob, displaced: MJob | None) -> None:
+        self.gone(job)
+        if job.former is not None:
+            self.live[job.id] = job.former
+        if displaced is not None and job.key and self.live.get(displaced.id) is displaced:
+            self.keys[(job.queue, job.key)] = displaced
+
+    def _end(self, job: MJob, *, durable: bool) -> None:
+        if not durable:
+            return self.gone(job)
+        job.busy = True
+        return self.promise(lambda: self.gone(job), lambda: self._unbusy(job))
+
+    # pulls and ends
+
+    def best(self, queue: str, wall: float) -> MJob | None:
+        if self.paused.get(queue):
+            return None
+        running = {j.group for j in self.live.values() if j.queue == queue and j.state == ACTIVE and j.group}
+        ready = [
+            j
+            for j in self.live.values()
+            if j.queue == queue and j.state == QUEUED and not j.busy and j.run_at <= wall and j.group not in running
+        ]
+        return min(ready, key=lambda j: j.order, default=None)
+
+    def lease(self, job: MJob, token: str, connection: int, mono: float) -> None:
+        job.state, job.token, job.connection = ACTIVE, token, connection
+        job.expires, job.renewed, job.late_ack = mono + TTL, False, False
+
+    def ack(self, job_id: str, token: str | None) -> None:
+        job = self.live.get(job_id)
+        if job is not None:
+            self._settled(job)
+            if job.state == ACTIVE and token != job.token:
+                raise Refused
+            if job.state == ACTIVE or (job.state == QUEUED and job.late_ack and token == job.token):
+                job.busy = True
+                return self.promise(lambda: self._complete(job), lambda: self._unbusy(job))
+        if token is None:
+            raise Refused
+        return None
+
+    def fail(self, job_id: str, token: str | None, mono: float, retry_at: Callable[[MJob], float]) -> None:
+        job = self.live.get(job_id)
+        if job is not None:
+            self._settled(job)
+        if job is None or job.state != ACTIVE:
+            if token is None:
+                raise Refused
+            return
+        if token != job.token or mono >= job.expires:
+            raise Refused
+        job.busy = True
+        self.promise(lambda: self._failed(job, retry_at), lambda: self._unbusy(job))
+
+    def _failed(self, job: MJob, retry_at: Callable[[MJob], float]) -> None:
+        job.busy = False
+        job.attempts += 1
+        if job.attempts < job.max_attempts:
+            job.state, job.run_at = QUEUED, retry_at(job)
+        elif job.remove_on_fail:
+            self.gone(job)
+        else:
+            self._bury(job)
+
+    def _complete(self, job: MJob) -> None:
+        self.gone(job)
+        self.finished.add(job.id)
+        if not job.remove_on_complete:
+            self.done[job.id] = job.queue
+        for other in self.live.values():
+            other.missing.discard(job.id)
+            if other.state == PARKED and not other.busy and not other.missing:
+                other.state = QUEUED
+
+    def _bury(self, job: MJob) -> None:
+        self._free(job)
+        job.state, job.missing = FAILED, set()
+
+    def gone(self, job: MJob) -> None:
+        self._free(job)
+        if self.live.get(job.id) is job:
+            del self.live[job.id]
+
+    def _free(self, job: MJob) -> None:
+        if job.key and self.keys.get((job.queue, job.key)) is job:
+            del self.keys[(job.queue, job.key)]
+
+    def cancel(self, job_id: str) -> None:
+        job = self.live.get(job_id)
+        if job is None or self._settled(job).state not in (QUEUED, PARKED):
+            raise Refused
+        self._end(job, durable=True)
+
+    def heartbeat(self, job_id: str, token: str | None, mono: float) -> None:
+        job = self.live.get(job_id)
+        if job is None or job.state != ACTIVE:
+            raise Refused
+        self._settled(job)
+        if token is not None:
+            if token != job.token or mono >= job.expires:
+                raise Refused
+            job.expires, job.renewed = mono + TTL, True
+
+    # losses
+
+    def lose(self, job: MJob, *, stalls: int) -> None:
+        """The holder is gone: one attempt charged."""
+        job.attempts += 1
+        job.stalls += stalls
+        if job.attempts >= job.max_attempts or (stalls and job.stalls >= MAX_STALLS):
+            self._bury(job)
+        else:
+            job.state, job.late_ack = QUEUED, True
+
+    def disconnect(self, connection: int) -> None:
+        self.connections.discard(connection)
+        for job in list(self.live.values()):
+            if job.state == ACTIVE and job.connection == connection:
+                if job.renewed:
+                    job.connection = None
+                elif not job.busy:
+                    self.lose(job, stalls=0)
+
+    def expire(self, mono: float) -> None:
+        for job in list(self.live.values()):
+            if job.state == ACTIVE and mono >= job.expires + GRACE:
+                self.lose(job, stalls=1)
+
+    def restart(self) -> None:
+        """Killed with everything in the file. Of removed completions only those are remembered that somebody names."""
+        self.connections.clear()
+        named = {i for job in self.live.values() if job.state != FAILED for i in job.depends_on}
+        self.finished = {i for i in self.finished if i in self.done or i in named}
+        for job in self.live.values():
+            if job.state == ACTIVE:
+                self.lose(job, stalls=1)
+            else:
+                job.late_ack = False
+            if job.state == PARKED:  # a dependency that lives again since it completed is waited for again
+                job.missing = {i for i in job.depends_on if i in self.live or i not in self.finished}
+
+    def _unbusy(self, job: MJob) -> None:
+        job.busy = False
+        if job.state == PARKED and not job.missing:
+            job.state = QUEUED
+        elif job.state == ACTIVE and job.connection is not None and job.connection not in self.connections:
+            self.lose(job, stalls=0)
+
+    def _settled(self, job: MJob) -> MJob:
+        if job.busy:
+            raise Pending
+        return job
+
+    @staticmethod
+    def _hidden(job: MJob) -> bool:
+        return job.busy and job.state in (HIDDEN, QUEUED, PARKED)
+
+    # what is seen
+
+    def shown(self, job_id: str, wall: float) -> str:
+        job = self.live.get(job_id)
+        if job is not None and job.state == HIDDEN and job.former is not None:
+            job = job.former
+        if job is None or job.state == HIDDEN:
+            return "completed" if job_id in self.done else "unknown"
+        if job.state == QUEUED:
+            return "delayed" if job.run_at > wall else "prioritized" if job.priority > 0 else "waiting"
+        return {PARKED: "waiting-children"}.get(job.state, job.state)
+
+    def counts(self, queue: str, wall: float) -> dict[str, int]:
+        counts = Counter(self.shown(i, wall) for i, j in self.live.items() if j.queue == queue and not self._hidden(j))
+        counts["failed"] += sum(j.former.queue == queue for j in self.live.values() if j.former is not None)
+        counts["completed"] = sum(q == queue for q in self.done.values())
+        if self.paused.get(queue):
+            counts["paused"] = counts.pop("waiting", 0) + counts.pop("prioritized", 0)
+        return {name: count for name, count in counts.items() if count}
