@@ -2,13 +2,13 @@
 
     storage    last to leave: WAL folded in, file closed
       keepers    the flusher
-        sessions   connections, HTTP, the reaper
-          doors      the TCP listener, the signal watcher
+        sessions   connections, HTTP, the reaper, the signal watcher
+          doors      the TCP listener
 
 SIGTERM, SIGINT, SIGHUP and SIGQUIT: the doors close and pulls find nothing; what is buffered is flushed and the WAL
-folded in, so that an impatient orchestrator finds nothing left to lose; jobs that are running may still be finished for
-as long as the timeout allows; then the sessions end, and the rest is flushed. A second SIGTERM or SIGINT skips the wait,
-never the flush.
+folded in, so that an impatient orchestrator finds nothing left to lose; jobs that are running may still be finished
+for as long as the timeout allows; then the sessions end, and the rest is flushed. A second signal skips the wait, never
+the flush.
 
 Source: design, "One nursery tree"; R280 to R291, K21, K22.
 """
@@ -18,6 +18,8 @@ from __future__ import annotations
 import gc
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Literal
 
 import trio
@@ -32,7 +34,9 @@ from bunqueue_trio.server.broker import Broker
 from bunqueue_trio.server.flusher import Flusher
 from bunqueue_trio.server.reaper import run_reaper
 from bunqueue_trio.server.reporting import Reporting
+from bunqueue_trio.server.retention import run_retention
 from bunqueue_trio.server.startup import load_engine
+from bunqueue_trio.server.statistics import run_statistics
 from bunqueue_trio.server.storage_health import StorageHealth
 from bunqueue_trio.server.store import Store, open_store
 from bunqueue_trio.server.tcp import TcpServer
@@ -42,7 +46,8 @@ log = get_logger("Server")
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 FINAL_FLUSH_S = 30.0
-SWITCH_INTERVAL_S = 0.001  # the writer thread's Python must not keep the loop waiting for Python's usual 5 ms
+IN_MEMORY_COMPLETED = 50_000
+SWITCH_INTERVAL_S = 0.0002  # the writer thread's Python must not keep the loop waiting for the usual 5 ms
 
 
 class LostJobsError(StorageError):
@@ -59,26 +64,32 @@ class Server:
         self.flusher = Flusher(broker, store)
         self.stop_requested = trio.Event()
         self.stop_now = trio.Event()
+        self.quiesced = trio.Event()
 
     async def serve(self, task_status: trio.TaskStatus[tuple[int, int]]) -> None:
         """Run keepers, sessions and doors; returns when the last session has ended."""
         async with trio.open_nursery() as keepers:
-            await keepers.start(self.flusher.run)
+            await keepers.start(self._run_flusher)
             await self.flusher.flush_all()  # what recovery has changed is in the file before any port opens
             async with trio.open_nursery() as sessions:
                 sessions.start_soon(self._run_reaper)
                 tcp = TcpServer(self.broker, self.config, sessions)
                 reporting = Reporting(self.broker, self.store, tcp)
+                sessions.start_soon(self._run_statistics, tcp)
+                sessions.start_soon(self._run_retention)
+                sessions.start_soon(self._watch_signals)  # not a door: a second signal is heard while quiescing
                 http_port = await sessions.start(self._serve_http, reporting)
                 async with trio.open_nursery() as doors:
                     tcp_port = await doors.start(tcp.run)
-                    doors.start_soon(self._watch_signals)
                     reporting.is_serving = True
                     self._announce(tcp_port, http_port)
                     task_status.started((tcp_port, http_port))
                     await self.stop_requested.wait()
-                    await self._quiesce()
+                    self.broker.stop_pulls()
                     doors.cancel_scope.cancel(reason="stop requested")
+                await self._quiesce()
+                self.broker.has_ended = True
+                self.quiesced.set()
                 sessions.cancel_scope.cancel(reason="quiesced")
             keepers.cancel_scope.cancel(reason="sessions ended")
 
@@ -94,19 +105,18 @@ class Server:
 
     async def _quiesce(self) -> None:
         """Let running jobs be finished, but no longer than the timeout, and not at all after a second signal."""
-        self.broker.stop_pulls()
-        with trio.move_on_after(self.config.shutdown_timeout_ms / 1000) as timeout:
+        with trio.move_on_after(self.config.shutdown_timeout_ms / 1000) as patience:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._cut_short, timeout)
+                nursery.start_soon(self._cut_short, patience)
                 await self.flusher.flush_all()
                 if self.broker.engine.active_count:
                     log.info(f"Waiting for {self.broker.engine.active_count} active jobs...")
                 await self.broker.wait_idle()
                 nursery.cancel_scope.cancel(reason="idle")
 
-    async def _cut_short(self, timeout: trio.CancelScope) -> None:
+    async def _cut_short(self, patience: trio.CancelScope) -> None:
         await self.stop_now.wait()
-        timeout.cancel(reason="second signal")
+        patience.cancel(reason="second signal")
 
     async def _watch_signals(self) -> None:
         with trio.open_signal_receiver(*STOP_SIGNALS) as signals:
@@ -117,34 +127,64 @@ class Server:
                     log.info(f"Received {signal.Signals(number).name}, shutting down...")
                     self.stop_requested.set()
 
+    @contextmanager
+    def _ends_with_the_server(self) -> Iterator[None]:
+        """A keeper that fails stops the server: its connections end without releasing anything, the file keeps all."""
+        try:
+            yield
+        except Exception:
+            self.broker.has_ended = True
+            raise
+
+    async def _run_flusher(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        with self._ends_with_the_server():
+            await self.flusher.run(task_status=task_status)
+
     async def _run_reaper(self) -> None:
-        await run_reaper(
+        with self._ends_with_the_server():
+            await run_reaper(
+                self.broker,
+                worker_timeout_ms=self.config.worker_timeout_ms,
+                worker_cleanup_interval_ms=self.config.worker_cleanup_interval_ms,
+            )
+
+    async def _run_statistics(self, tcp: TcpServer) -> None:
+        await run_statistics(
             self.broker,
+            tcp,
+            interval_ms=self.config.stats_interval_ms,
             worker_timeout_ms=self.config.worker_timeout_ms,
-            worker_cleanup_interval_ms=self.config.worker_cleanup_interval_ms,
         )
+
+    async def _run_retention(self) -> None:
+        max_count = self.config.completed_retention_count
+        if max_count is None and self.store.is_in_memory:
+            max_count = IN_MEMORY_COMPLETED  # in memory nothing else bounds what is finished
+        await run_retention(self.broker, self.store, max_age_ms=self.config.completed_retention_ms, max_count=max_count)
 
     async def _serve_http(
         self, reporting: Reporting, *, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        await serve_http(
-            reporting,
-            self.config.bind_host,
-            self.config.http_port,
-            self.stop_requested,
-            self.config.shutdown_timeout_ms / 1000,
-            task_status=task_status,
-        )
+        with self._ends_with_the_server():
+            await serve_http(
+                reporting,
+                self.config.bind_host,
+                self.config.http_port,
+                self.quiesced,
+                self.config.shutdown_timeout_ms / 1000,
+                closing=self.stop_requested,
+                task_status=task_status,
+            )
 
     def _announce(self, tcp_port: int, http_port: int) -> None:
-        if self.config.log_format == "json":
-            log.info(
-                "Server started",
-                version=__version__,
-                tcp=f"{self.config.bind_host}:{tcp_port}",
-                http=f"{self.config.bind_host}:{http_port}",
-                data=self.config.data_path,
-            )
+        """The addresses actually bound: a port of 0 was chosen by the system."""
+        log.info(
+            "Server started",
+            version=__version__,
+            tcp=f"{self.config.bind_host}:{tcp_port}",
+            http=f"{self.config.bind_host}:{http_port}",
+            data=self.config.data_path,
+        )
 
 
 async def run_server(
@@ -164,7 +204,13 @@ async def run_server(
         clock = SystemClock()
         ids = Ids(store.lease_secret)
         engine = await store.read(
-            lambda connection: load_engine(connection, ids, clock, lease_grace_ms=config.lease_grace_ms)
+            lambda connection: load_engine(
+                connection,
+                ids,
+                clock,
+                lease_grace_ms=config.lease_grace_ms,
+                syncs_commits=config.sqlite_synchronous == "FULL",
+            )
         )
         gc.freeze()
         gc.set_threshold(50_000, 20, 50)  # what lives long is frozen; what is made per command has no cycles

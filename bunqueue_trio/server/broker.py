@@ -7,23 +7,26 @@ reply over nothing can be cancelled.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 
-from bunqueue_trio.clock import Clock
 from bunqueue_trio.engine.core import Engine
 from bunqueue_trio.errors import InvariantError, LimitError, StateError
 from bunqueue_trio.logs import get_logger
 from bunqueue_trio.model.commands import Pull, PullBatch, Push, PushBatch
 from bunqueue_trio.model.entries import CompletedJob
 from bunqueue_trio.model.instant import Now
+from bunqueue_trio.model.job import Job, JobState
 from bunqueue_trio.model.replies import Reply
 from bunqueue_trio.protocol.push_checks import BatchEntryError
 from bunqueue_trio.protocol.wire import checked
 from bunqueue_trio.server.storage_health import StorageHealth
 from bunqueue_trio.server.tickets import Ticket
 from bunqueue_trio.server.waiting import Client, Waiter, Waiting, empty_reply
+
+if TYPE_CHECKING:
+    from bunqueue_trio.clock import Clock
 
 log = get_logger("Queue")
 
@@ -63,10 +66,13 @@ class Broker:
         self.flush_wanted = trio.Event()
         self.timer_moved = trio.Event()
         self.is_closing = False
+        self.has_ended = False
+        """Set when the sessions are about to be ended: from then on the engine changes no more."""
         self.is_flushing = False
         self.first_dirty_mono_ms: float | None = None
         self.internal_errors = 0
         self.internal_error_since_wall_ms: float | None = None
+        self._last_client_id = 0
         self._became_idle = trio.Event()
         self._flush_ended = trio.Event()
         self._find_completed = find_completed
@@ -106,6 +112,8 @@ class Broker:
             return empty_reply(command)
         if len(engine.state.changes.staged) != staged_before:
             self.storage_health.refuse_while_degraded(self._unstage_all)
+        elif self.storage_health.is_degraded and (kind is Push or kind is PushBatch):
+            self.storage_health.note_buffered(_payload_bytes(command))
         return reply
 
     @property
@@ -113,28 +121,36 @@ class Broker:
         """Whether the reply of the last command belongs to the ticket."""
         return self.engine.state.waits_for_commit
 
+    def is_sole_client(self, client: Client) -> bool:
+        """Whether the last two turns were both this client's: nobody else is busy right now."""
+        was_last, self._last_client_id = self._last_client_id == client.id, client.id
+        return was_last
+
     def after_turn(self, now: Now) -> None:
-        """Once per turn of a connection: serve whom the turn's commands woke, and see that a flush and a tick happen."""
+        """Once per turn of a connection: serve whom its commands woke, and see that a flush and a tick happen."""
         if self.engine.state.wakes:
             self.serve_waiters(now)
         self.note_changes(now)
-        if self.engine.state.timers or self.engine.state.due:
+        state = self.engine.state
+        if state.timers or state.due:
             self._note_timer(self.engine.next_deadline_mono_ms(now))
 
     def note_changes(self, now: Now) -> None:
         """Wake the flusher if there is reason to: a first dirty row, enough of them, or somebody who waits."""
         changes = self.engine.state.changes
-        if not changes:
-            return
         if self.first_dirty_mono_ms is None:
-            self.first_dirty_mono_ms = now.mono_ms
-            self.flush_wanted.set()
-        elif self.ticket.is_awaited or changes.row_count >= ROWS_AT_ONCE:
+            if changes:
+                self.first_dirty_mono_ms = now.mono_ms
+                self.flush_wanted.set()
+        elif self.ticket.is_awaited or changes.new_count >= ROWS_AT_ONCE:
             self.flush_wanted.set()
 
     def serve_waiters(self, now: Now) -> None:
         """Give runnable jobs to parked pulls, in the order of their arrival."""
         wakes = self.engine.state.wakes
+        if not self.waiting.count:
+            wakes.clear()
+            return
         while wakes:
             name, count = wakes.popitem()
             while count and (waiter := self.waiting.first(name)) is not None:
@@ -151,13 +167,9 @@ class Broker:
         """Refuse pushes that could only be kept in memory: while closing, and when too much waits for the file."""
         if self.is_closing:
             raise StateError("Server is shutting down")
-        health = self.storage_health
-        if not health.is_degraded:
-            return
-        full = health.backlog_error(self.engine.state.changes)
+        full = self.storage_health.backlog_error(self.engine.state.changes)
         if full is not None:
             raise LimitError(full)
-        health.note_buffered(_payload_bytes(command))
 
     def _unstage_all(self) -> None:
         """Storage is known to refuse: drop what the last command has staged."""
@@ -165,6 +177,20 @@ class Broker:
         staged = engine.state.changes.staged
         engine.state.changes.staged = []
         engine.drop_staged(staged, self.clock.now())
+        jobs = engine.state.changes.jobs
+        while jobs and _is_unborn(jobs[-1]):
+            jobs.pop().dirty = 0
+
+    def forget_unborn(self) -> None:
+        """A flush has failed: pushes that were refused with it leave nothing to write, and take no room.
+
+        Cost: a look at each job that is to be written.
+        """
+        changes = self.engine.state.changes
+        if any(map(_is_unborn, changes.jobs)):
+            for job in filter(_is_unborn, changes.jobs):
+                job.dirty = 0
+            changes.jobs = [job for job in changes.jobs if job.dirty]
 
     # connections
 
@@ -174,9 +200,11 @@ class Broker:
 
     def disconnect(self, client: Client, parked: list[Waiter]) -> None:
         """A client is gone: its parked pulls end, its jobs are released, at once."""
-        now = self.clock.now()
         for waiter in parked:
             self.waiting.release(waiter)
+        if self.has_ended:
+            return  # jobs that are still active stay so in the file, and the next start recovers them (PD-9)
+        now = self.clock.now()
         self.engine.disconnect(client.id, now)
         self.after_turn(now)
         self._note_idle()
@@ -209,8 +237,8 @@ class Broker:
 
     @property
     def must_wait_for_room(self) -> bool:
-        """True when a producer should stop reading: a flush is under way and the next is full (design, "Backpressure")."""
-        return self.is_flushing and len(self.engine.state.changes.jobs) >= ROWS_IN_FILLING
+        """True when a producer should stop reading: a flush is under way and the next is full."""
+        return self.is_flushing and self.engine.state.changes.row_count >= ROWS_IN_FILLING
 
     async def wait_for_flush(self) -> None:
         """Wait until the flush that is under way, or else the next one, has ended."""
@@ -267,10 +295,16 @@ class Broker:
         try:
             self.engine.check_invariants()
         except InvariantError as broken:
+            self.has_ended = True
             raise broken from error
+
+
+def _is_unborn(job: Job) -> bool:
+    """True for a job of which neither the file nor anybody else will ever know."""
+    return job.state is JobState.GONE and not job.is_stored
 
 
 def _payload_bytes(command: Push | PushBatch) -> int:
     if isinstance(command, Push):
-        return memoryview(command.data).nbytes
-    return sum(memoryview(entry.data).nbytes for entry in command.jobs or ())
+        return len(command.data)
+    return sum(len(entry.data) for entry in command.jobs or ())

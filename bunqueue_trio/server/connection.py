@@ -5,20 +5,22 @@ from __future__ import annotations
 import trio
 
 from bunqueue_trio.config import MAX_FRAME_BYTES, Config
-from bunqueue_trio.errors import FrameTooLargeError
+from bunqueue_trio.errors import FrameTooLargeError, StorageError
 from bunqueue_trio.logs import get_logger
 from bunqueue_trio.model.replies import ErrorReply
 from bunqueue_trio.protocol.codec import encode_frame
 from bunqueue_trio.protocol.framing import FrameBuffer
 from bunqueue_trio.server.broker import Broker
+from bunqueue_trio.server.lingering import Lingering
 from bunqueue_trio.server.outbox import Outbox
 from bunqueue_trio.server.session import Hold, Session
 from bunqueue_trio.server.stream import READ_BYTES, TcpStream
 
 log = get_logger("TCP")
 
-MAX_UNCONFIRMED = 1_000  # replies of one connection that may wait for a commit before it is read no further
+MAX_UNCONFIRMED = 4_000  # replies of one connection that may wait for a commit before it is read no further
 MAX_BACKLOG = 10_000  # commands of one connection that may wait behind fifty parked pulls
+HEADER_BYTES = 4
 PREAUTH_READ_BYTES = 16_384
 PROGRESS_BYTES = 1_024  # an incomplete frame must grow by this much per idle timeout (P-2)
 LAST_WORDS_S = 1.0
@@ -48,6 +50,7 @@ class Connection:
         self._outbox = Outbox(stream, config.tcp_max_write_queue_bytes, self._warn_of_overflow, nursery)
         self._nursery = nursery
         self._slot_freed = trio.Event()
+        self._lingering = Lingering()
         self.session = Session(broker, config, self._outbox.send, self._resume)
         self._idle_timeout_s = config.tcp_idle_timeout_ms / 1000
         self._partial_since_s: float | None = None
@@ -61,27 +64,51 @@ class Connection:
         """Returns when the connection is over."""
         session, broker = self.session, self._broker
         while data := await self._receive():
-            frames = self._frames.feed(data)
-            now = broker.clock.now()
-            session.receive(frames, now)
-            hold = session.run(now)
+            hold = self._take(data)
+            if hold is not None:
+                await self._go_on(hold)
             if self._frames.fault is not None:
                 await self._reject(self._frames.fault)
                 return
-            await self._go_on(hold)
-            if session.is_authenticated and self._frames.max_frame_bytes != MAX_FRAME_BYTES:
-                self._frames.max_frame_bytes = MAX_FRAME_BYTES
-                self._outbox.max_bytes = self._config.tcp_max_write_queue_bytes
             while session.unconfirmed_count >= MAX_UNCONFIRMED or broker.must_wait_for_room:
                 await broker.wait_for_flush()
             while session.backlog_count >= MAX_BACKLOG:
                 await self._slot_freed.wait()
+        while session.unconfirmed_count and not self._stream.is_closed:
+            await broker.wait_for_flush()  # the peer may have closed its half only, and waits for what it asked
+        with trio.move_on_after(LAST_WORDS_S):
+            await self._outbox.wait_drained()
 
-    async def _receive(self) -> bytes:
+    def _take(self, data: bytes) -> Hold | None:
+        """Execute what *data* completes; returns what has to be waited for."""
+        begun_bytes = self._frames.buffered_bytes
+        frames = self._frames.feed(data)
+        if frames:
+            self._partial_since_s = None  # what is incomplete from here on is another frame
+        now = self._broker.clock.now()
+        self.session.receive(frames, now)
+        hold = self.session.run(now)
+        if not self.session.is_authenticated or self._frames.max_frame_bytes == MAX_FRAME_BYTES:
+            return hold
+        self._frames.max_frame_bytes = MAX_FRAME_BYTES
+        self._outbox.max_bytes = self._config.tcp_max_write_queue_bytes
+        fault = self._frames.fault
+        if fault is None or fault.length_bytes > MAX_FRAME_BYTES:
+            return hold
+        # Wire: Auth may share a segment with a command that only the authenticated may send.
+        used_bytes = sum(HEADER_BYTES + len(body) for body in frames) - begun_bytes
+        self._frames = FrameBuffer()
+        return self._take(data[used_bytes:])
+
+    async def _receive(self) -> bytes:  # noqa: ASYNC910  (lingering yields after a few turns)
         """The next bytes; empty when the connection is over. A stalled frame ends it with a reset."""
         max_bytes = READ_BYTES if self.session.is_authenticated else PREAUTH_READ_BYTES
         if not self._frames.has_partial or not self._idle_timeout_s:
             self._partial_since_s = None
+            if self._broker.is_sole_client(self.session) and not self.session.is_waiting:
+                data = self._lingering.try_receive(self._stream, max_bytes)
+                if data is not None:
+                    return data
             data = await self._stream.receive(max_bytes)
         else:
             with trio.move_on_at(self._stall_deadline_s()):
@@ -108,26 +135,31 @@ class Connection:
             if hold.ids is None:
                 await self._broker.wait_for_flush()
             elif hold.ids:
-                await self._broker.learn(hold.ids)
+                try:
+                    await self._broker.learn(hold.ids)
+                except StorageError as error:
+                    log.error("The data file cannot be read", error=str(error))
+                    self.session.refuse_next(f"Storage unavailable: {error}")
             hold = self.session.run(self._broker.clock.now())
-            if hold is None or not hold.ids:
-                self._broker.engine.clear_facts()
+            self._broker.engine.clear_facts()  # a fact is as old as its look-up: the next command makes its own
 
     def _resume(self) -> None:
         """A parked pull has ended: commands that waited for its slot may run, and more may be read."""
-        freed, self._slot_freed = self._slot_freed, trio.Event()
+        self._nursery.start_soon(self._use_slot)
+
+    async def _use_slot(self) -> None:
+        await self._go_on(Hold([]))
+        freed, self._slot_freed = self._slot_freed, trio.Event()  # only now: the reader looks at what is left behind
         freed.set()
-        self._nursery.start_soon(self._go_on, Hold([]))
 
     async def _reject(self, fault: FrameTooLargeError) -> None:
         """An oversize frame: one last reply, then the end. Good frames in front of it have been answered."""
         while self.session.unconfirmed_count:
             await self._broker.wait_for_flush()
         is_stranger = not self.session.is_authenticated and fault.length_bytes <= MAX_FRAME_BYTES
-        if is_stranger:
-            text = "Not authenticated"
-        else:
-            text = str(FrameTooLargeError(fault.length_bytes, MAX_FRAME_BYTES))
+        # The text names the protocol's cap, not the smaller one for strangers.
+        fault = FrameTooLargeError(fault.length_bytes, MAX_FRAME_BYTES)
+        text = "Not authenticated" if is_stranger else str(fault)
         self._outbox.send(encode_frame(ErrorReply(error=text)))
         with trio.move_on_after(LAST_WORDS_S):
             await self._outbox.wait_drained()

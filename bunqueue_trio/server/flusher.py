@@ -19,7 +19,7 @@ from bunqueue_trio.logs import get_logger
 from bunqueue_trio.model.changes import Changes
 from bunqueue_trio.model.job import Job
 from bunqueue_trio.server.broker import ROWS_AT_ONCE, Broker
-from bunqueue_trio.server.spill import spill
+from bunqueue_trio.server.spill import spill, unwritten_jobs
 from bunqueue_trio.server.store import Store
 from bunqueue_trio.server.tickets import Ticket
 from bunqueue_trio.storage.snapshot import Snapshot, take_snapshot
@@ -29,10 +29,12 @@ log = get_logger("Storage")
 WINDOW_MS = 10  # the loss window that buffered mode is allowed (R13)
 FIRST_RETRY_S = 0.1
 MAX_RETRY_S = 30.0
+MAX_DOUBLINGS = 20  # far beyond 30 s; a disk may stay full until 2.0 ** failures is no float any more
 RETRIES_BEFORE_ALARM = 10
 FINAL_RETRY_S = 0.2
 SPACE_CHECK_S = 1.0
 SPACE_WORTH_A_TRY_BYTES = 65_536
+PROBE_ID = "(probe)"
 
 CriticalHook = Callable[[list[Job], StorageError, int], None]
 
@@ -56,6 +58,7 @@ class Flusher:
         self._store = store
         self._on_critical = on_critical
         self._failures = 0
+        self._has_alarmed = False
         self._turn = trio.Lock()  # the run loop and a stopping server never flush at the same time
         self.flush_count = 0
         self.failed_count = 0
@@ -98,8 +101,10 @@ class Flusher:
         broker = self._broker
         while True:
             changes = broker.engine.state.changes
-            if changes and (broker.ticket.is_awaited or changes.row_count >= ROWS_AT_ONCE):
+            if changes and (broker.ticket.is_awaited or changes.new_count >= ROWS_AT_ONCE):
                 break
+            if self._failures:
+                break  # the pause is over: try, even if only to learn that the file takes writes again
             deadline_s = float("inf")
             if changes:
                 first = broker.first_dirty_mono_ms
@@ -114,8 +119,14 @@ class Flusher:
 
     async def _flush(self) -> bool:
         """One attempt at everything dirty. Returns True when it is in the file."""
-        async with self._turn:
+        if self._turn.locked():
+            await self._turn.acquire()
+        else:
+            self._turn.acquire_nowait()  # no checkpoint: whoever waits for the commit has waited long enough
+        try:
             return await self._flush_in_turn()
+        finally:
+            self._turn.release()
 
     async def _flush_in_turn(self) -> bool:
         broker = self._broker
@@ -124,6 +135,10 @@ class Flusher:
         broker.is_flushing = True
         changes = broker.engine.take_changes()
         snapshot = take_snapshot(changes, broker.clock.now().wall_ms)
+        if self._failures:
+            # An empty transaction succeeds on a full disk too: write and take back a row, or its success shows nothing.
+            snapshot.batch.finished.append(PROBE_ID)
+            snapshot.batch.finished_gone.append(PROBE_ID)
         try:
             report = await self._store.commit(snapshot.batch)
         except StorageError as error:
@@ -149,6 +164,7 @@ class Flusher:
         self.flush_count += 1
         self.last_commit_ms = report.duration_ms
         self._failures = 0
+        self._has_alarmed = False
         if broker.storage_health.succeeded():
             log.info("Disk full condition cleared - writes succeeding again")
         ticket.settle()
@@ -163,6 +179,7 @@ class Flusher:
         was_degraded = broker.storage_health.is_degraded
         broker.storage_health.failed(error, now.wall_ms)
         broker.engine.rejected(changes, lambda: snapshot.restore(broker.engine.state.changes), now)
+        broker.forget_unborn()
         if broker.storage_health.is_disk_full and not was_degraded:
             log.error("DISK FULL: SQLite cannot write, persistence degraded", error=str(error))
         log.error(
@@ -171,9 +188,17 @@ class Flusher:
             error=str(error),
             diskFull=broker.storage_health.is_disk_full,
         )
-        if self._failures == RETRIES_BEFORE_ALARM + 1:
-            self.critical_count += 1
-            self._on_critical(list(broker.engine.state.changes.jobs), error, self._failures)
+        if not error.transient and error.row_id is not None:
+            ejected = broker.engine.eject(error.row_id)
+            if ejected is not None:
+                self.critical_count += 1
+                self._on_critical([ejected], error, self._failures)
+        if self._failures > RETRIES_BEFORE_ALARM and not self._has_alarmed:
+            affected = unwritten_jobs(broker.engine.state.changes)
+            if affected:
+                self._has_alarmed = True
+                self.critical_count += 1
+                self._on_critical(affected, error, self._failures)
 
     async def _back_off(self) -> None:
         """Let the pause after a failure pass, whatever arrives meanwhile (R88); space that is freed ends it early.
@@ -182,7 +207,7 @@ class Flusher:
         only a write can show that the trouble is over.
         """
         health = self._broker.storage_health
-        pause_s = min(FIRST_RETRY_S * 2.0 ** (self._failures - 1), MAX_RETRY_S)
+        pause_s = min(FIRST_RETRY_S * 2.0 ** min(self._failures - 1, MAX_DOUBLINGS), MAX_RETRY_S)
         health.is_pausing = True
         try:
             free_then = self._store.free_bytes()
@@ -193,7 +218,6 @@ class Flusher:
                     break
         finally:
             health.is_pausing = False
-        self._broker.ticket.is_awaited = True
 
     async def _tend_wal(self, *, force: bool = False) -> None:
         try:

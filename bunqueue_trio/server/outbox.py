@@ -22,7 +22,7 @@ class Outbox:
     ) -> None:
         """
         Args:
-            nursery: where the task runs that writes what the kernel did not take at once; there is none most of the time.
+            nursery: where the task runs that writes what the kernel did not take at once; mostly there is none.
         """
         self._stream = stream
         self.max_bytes = max_bytes
@@ -63,6 +63,8 @@ class Outbox:
         try:
             while self._pending and not self._stream.is_closed:
                 await self._stream.wait_writable()
+                if not self._pending:  # given up just when the stream became writable
+                    break
                 self._took(self._stream.send_nowait(self._pending[0]))
         except (OSError, trio.ClosedResourceError):
             self._stream.abort()

@@ -106,6 +106,11 @@ class Session:
         """Commands that have arrived and could not be executed yet."""
         return len(self._commands)
 
+    @property
+    def is_waiting(self) -> bool:
+        """True while replies are outstanding: the client will hardly send more before it has them."""
+        return bool(self.unconfirmed_count or self._parked)
+
     def open(self) -> None:
         """The connection is there."""
         self._broker.connect(self)
@@ -141,12 +146,21 @@ class Session:
         """
         self._in_turn = True
         try:
-            hold = self._execute_all(now)
-            self._broker.after_turn(now)
+            while True:
+                hold = self._execute_all(now)
+                self._broker.after_turn(now)
+                if hold is not None or not self._commands or len(self._parked) >= MAX_PARKED:
+                    break  # else serving the parked pulls has made room for those behind them
         finally:
             self._in_turn = False
             self.flush()
         return hold
+
+    def refuse_next(self, text: str) -> None:
+        """The command that holds up the others cannot be executed; its reply leaves with the next `run`."""
+        if self._commands:
+            command = self._commands.popleft()
+            self._deliver(command, ErrorReply(error=text))
 
     def flush(self) -> None:
         """Send what has been answered so far."""

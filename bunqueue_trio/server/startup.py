@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 import apsw
 
-from bunqueue_trio.clock import Clock
 from bunqueue_trio.engine.core import Engine
 from bunqueue_trio.engine.recovery import Recovery
 from bunqueue_trio.engine.state import IdSource
@@ -16,12 +16,17 @@ from bunqueue_trio.model.entries import DlqEntry
 from bunqueue_trio.storage import reads
 from bunqueue_trio.storage.decoding import StoredJob
 
+if TYPE_CHECKING:
+    from bunqueue_trio.clock import Clock
+
 log = get_logger("Storage")
 
 WORTH_A_LINE = 100_000  # rows; below that a recovery takes less than two seconds
 
 
-def load_engine(connection: apsw.Connection, ids: IdSource, clock: Clock, *, lease_grace_ms: float) -> Engine:
+def load_engine(
+    connection: apsw.Connection, ids: IdSource, clock: Clock, *, lease_grace_ms: float, syncs_commits: bool = False
+) -> Engine:
     """Recover the engine from the file. Blocks; nothing else may use *connection* meanwhile.
 
     What recovery has changed (charged attempts, new dead letters) is dirty in the engine and goes to the file with its
@@ -32,7 +37,7 @@ def load_engine(connection: apsw.Connection, ids: IdSource, clock: Clock, *, lea
     """
     gc.disable()  # a million fresh records and no garbage: collecting would only look at them again and again
     try:
-        engine = Engine(ids, lease_grace_ms=lease_grace_ms)
+        engine = Engine(ids, lease_grace_ms=lease_grace_ms, syncs_commits=syncs_commits)
         recovery = _recover(connection, engine, clock)
     finally:
         gc.enable()

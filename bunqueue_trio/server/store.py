@@ -1,7 +1,6 @@
 """The file, seen from the event loop: one writer thread, one reader thread, nothing blocks the loop.
 
-SQLite has one writer; so have we: a limiter of one lets one call at a time reach the writing connection. A commit that
-has begun is never abandoned.
+SQLite has one writer; so have we. A commit that has begun is never abandoned.
 """
 
 from __future__ import annotations
@@ -9,14 +8,16 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from typing import NamedTuple, TypeVar
+from contextlib import asynccontextmanager, suppress
+from typing import TypeVar
 
 import apsw
 import trio
 
+from bunqueue_trio.errors import StartError, StorageError
 from bunqueue_trio.logs import get_logger
 from bunqueue_trio.model.entries import CompletedJob
+from bunqueue_trio.server.writer import WorkThread
 from bunqueue_trio.storage import connection as db
 from bunqueue_trio.storage import reads, writes
 from bunqueue_trio.storage.batch import Batch, CommitReport
@@ -24,23 +25,32 @@ from bunqueue_trio.storage.batch import Batch, CommitReport
 log = get_logger("Storage")
 
 T = TypeVar("T")
-PASSIVE_ABOVE_BYTES = 4 * 1024 * 1024
+PASSIVE_ABOVE_FRAMES = 1_024  # pages of 4 KB: 4 MB not yet folded in
+LOOK_PERIOD_S = 1.0
+PINNED_PAUSE_S = 1.0  # a reader that pins the WAL will not be gone with the next flush
 TRUNCATE_ABOVE_BYTES = 64 * 1024 * 1024
-CLOSE_GRACE_S = 10.0
 
 
 class Store:
     """One open data file. Made by `open_store`."""
 
-    def __init__(self, path: str, writer: apsw.Connection, reader: apsw.Connection, lease_secret: bytes) -> None:
+    def __init__(self, path: str, opened: db.DataFile, lease_secret: bytes) -> None:
         self.path = path
+        self._opened = opened
+        self._writer = opened.writer
+        self._reader = opened.reader
         self.lease_secret = lease_secret
-        self._writer = writer
-        self._reader = reader
-        self._writing = trio.CapacityLimiter(1)
-        # In memory both are one connection, so they must share the limiter as well.
-        self._reading = self._writing if reader is writer else trio.CapacityLimiter(1)
+        self._write = WorkThread("bunqueue-writer")
+        # In memory both are one connection, so they must share the thread as well.
+        self._read = self._write if self._reader is self._writer else WorkThread("bunqueue-reader")
         self.wal_bytes = 0
+        """Size of the WAL file, which SQLite reuses from its start after a checkpoint rather than shrinking it."""
+        self._wal_frames = 0
+        self._has_warned = False
+        self._identity = _identity(path)
+        self._next_look_s = 0.0
+        self._retry_checkpoint_s = 0.0
+        self._writer.set_wal_hook(self._note_frames)
         self.checkpointed_mono_s = trio.current_time()
 
     @property
@@ -56,21 +66,42 @@ class Store:
         Raises:
             StorageError: nothing of it was stored.
         """
-        report = await self._write(lambda: writes.apply_batch(self._writer, batch, self.path))
+        self._check_identity()
+        report = await self._write.run(lambda: writes.apply_batch(self._writer, batch, self.path))
         self.wal_bytes = report.wal_bytes
         return report
 
+    def _check_identity(self) -> None:
+        """SQLite goes on writing into a file that was deleted or moved away: once a second somebody has to look.
+
+        Raises:
+            StorageError: the path names another file by now, or none.
+        """
+        if self.is_in_memory or trio.current_time() < self._next_look_s:
+            return
+        if _identity(self.path) != self._identity:
+            raise StorageError(f"the data file {self.path} was removed or replaced while the server runs")
+        self._next_look_s = trio.current_time() + LOOK_PERIOD_S
+
     async def tend_wal(self) -> None:
         """Fold the WAL into the file when it has grown: as far as readers allow above 4 MB, fully above 64 MB."""
-        if self.wal_bytes > PASSIVE_ABOVE_BYTES:
+        if self._wal_frames > PASSIVE_ABOVE_FRAMES and trio.current_time() >= self._retry_checkpoint_s:
             await self.checkpoint("TRUNCATE" if self.wal_bytes > TRUNCATE_ABOVE_BYTES else "PASSIVE")
+            self._warn_of_growth()
 
     async def checkpoint(self, mode: db.CheckpointMode) -> None:
-        """Run a WAL checkpoint of that mode now."""
-        result = await self._write(lambda: db.checkpoint(self._writer, mode))
+        """Run a WAL checkpoint of that mode now; it does not wait for readers.
+
+        Raises:
+            StorageError: disk full or an I/O error. Nothing is lost: the WAL stays.
+        """
+        result = await self._write.run(lambda: db.checkpoint(self._writer, mode, wait_ms=0))
         if not result.busy and result.moved >= result.wal_frames:
             self.checkpointed_mono_s = trio.current_time()
-            self.wal_bytes = 0 if mode == "PASSIVE" else db.wal_bytes(self.path)
+            self._wal_frames = 0
+            self.wal_bytes = db.wal_bytes(self.path)
+        else:
+            self._retry_checkpoint_s = trio.current_time() + PINNED_PAUSE_S
 
     def free_bytes(self) -> int:
         """Space left on the file system of the data file; 0 where that cannot be told."""
@@ -81,21 +112,54 @@ class Store:
 
     async def find_completed(self, ids: list[str]) -> dict[str, CompletedJob | None]:
         """Those of *ids* that completed and whose row is still in the file; None for the others."""
-        return await trio.to_thread.run_sync(
-            lambda: {job_id: reads.find_completed(self._reader, job_id) for job_id in ids}, limiter=self._reading
-        )
+        return await self._read.run(lambda: {job_id: reads.find_completed(self._reader, job_id) for job_id in ids})
 
     async def read(self, function: Callable[[apsw.Connection], T]) -> T:
         """Call *function* with the reading connection, off the loop."""
-        return await trio.to_thread.run_sync(lambda: function(self._reader), limiter=self._reading)
+        return await self._read.run(lambda: function(self._reader))
 
-    async def _write(self, function: Callable[[], T]) -> T:
-        return await trio.to_thread.run_sync(function, limiter=self._writing)
+    def _warn_of_growth(self) -> None:
+        """One line when the WAL grows because a reader pins it, and one more when it is small again (K1)."""
+        is_large = self.wal_bytes > TRUNCATE_ABOVE_BYTES
+        if is_large and not self._has_warned:
+            log.warning("The WAL cannot be folded in: another program holds a read transaction", bytes=self.wal_bytes)
+        elif self._has_warned and not is_large:
+            log.info("The WAL is small again", bytes=self.wal_bytes)
+        self._has_warned = is_large
 
-    async def _close(self) -> None:
-        if self._reader is not self._writer:
-            await trio.to_thread.run_sync(self._reader.close, limiter=self._reading)
-        await self._write(lambda: db.close_writer(self._writer))
+    def _note_frames(self, _connection: apsw.Connection, _name: str, frames: int) -> int:
+        """Called by SQLite in the writer thread after each commit: how many pages the WAL holds now."""
+        self._wal_frames = frames
+        return apsw.SQLITE_OK
+
+    async def close(self) -> None:
+        """Fold the WAL in, close both connections, let go of the file. A WAL that cannot be folded in stays."""
+        try:
+            await self._write.run(lambda: db.close_data_file(self._opened))
+        except StorageError as error:
+            log.warning("The WAL could not be folded into the data file; the next start replays it", error=str(error))
+        finally:
+            for thread in {self._write, self._read}:
+                thread.stop()
+
+
+def _open(path: str, synchronous: db.Synchronous) -> tuple[db.DataFile, bytes]:
+    opened = db.open_data_file(path, synchronous=synchronous)
+    try:
+        return opened, db.lease_secret(opened.writer)
+    except StorageError as error:
+        with suppress(StorageError):
+            db.close_data_file(opened)
+        raise StartError(f"{path}: {error}; free some space or mend the file system and start again") from error
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """Which file *path* names; None when it names none."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 @asynccontextmanager
@@ -107,36 +171,12 @@ async def open_store(path: str, *, synchronous: db.Synchronous) -> AsyncIterator
     Raises:
         StartError: the file cannot be opened; one line says which, why and what to do.
     """
-    opened = await trio.to_thread.run_sync(lambda: _open(path, synchronous))
-    store = Store(path, opened.writer, opened.reader, opened.secret)
+    opened, secret = await trio.to_thread.run_sync(lambda: _open(path, synchronous))
+    store = Store(path, opened, secret)
     for warning in opened.warnings:
         log.warning(warning)
     try:
         yield store
     finally:
-        with trio.move_on_after(CLOSE_GRACE_S, shield=True):
-            await store._close()
-        if opened.lock is not None:
-            opened.lock.release()
-
-
-class _Opened(NamedTuple):
-    lock: db.FileLock | None
-    writer: apsw.Connection
-    reader: apsw.Connection
-    secret: bytes
-    warnings: list[str]
-
-
-def _open(path: str, synchronous: db.Synchronous) -> _Opened:
-    if path == db.MEMORY:
-        writer = db.open_writer(path)
-        return _Opened(None, writer, writer, db.lease_secret(writer), [])
-    lock = db.FileLock.acquire(path)
-    try:
-        warnings: list[str] = []
-        writer = db.open_writer(path, synchronous=synchronous, warnings=warnings)
-        return _Opened(lock, writer, db.open_reader(path), db.lease_secret(writer), warnings)
-    except BaseException:
-        lock.release()
-        raise
+        with trio.CancelScope(shield=True):  # bounded by SQLite's own waits, 5 s for a reader that pins the WAL
+            await store.close()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 import struct
+from contextlib import suppress
 
 import trio
 
@@ -40,6 +41,15 @@ class TcpStream:
                 break
         return b""
 
+    def receive_nowait(self, max_bytes: int = READ_BYTES) -> bytes | None:
+        """The bytes that are there; None when there are none yet, empty at the end of the stream."""
+        try:
+            return self._sock.recv(max_bytes)
+        except BlockingIOError:
+            return None
+        except OSError:
+            return b""
+
     def send_nowait(self, data: bytes | bytearray | memoryview) -> int:
         """Write as much as the kernel takes now; returns how many bytes that was.
 
@@ -62,10 +72,8 @@ class TcpStream:
     def abort(self) -> None:
         """Cut the connection with a reset; what was not taken yet is lost."""
         if not self.is_closed:
-            try:
+            with suppress(OSError):  # gone already
                 self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-            except OSError:
-                pass  # gone already
             self._close()
 
     def _close(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import socket
+from contextlib import suppress
 
 import trio
 
@@ -40,9 +41,7 @@ class TcpServer:
         Raises:
             OSError: the address cannot be bound or resolved.
         """
-        listeners = await trio.open_tcp_listeners(
-            self._config.tcp_port, host=self._config.bind_host, backlog=BACKLOG
-        )
+        listeners = await trio.open_tcp_listeners(self._config.tcp_port, host=self._config.bind_host, backlog=BACKLOG)
         async with trio.open_nursery() as nursery:
             for listener in listeners:
                 nursery.start_soon(self._accept_from, listener)
@@ -80,10 +79,8 @@ class TcpServer:
 
     @staticmethod
     def _turn_away(stream: TcpStream) -> None:
-        try:
+        with suppress(OSError):  # it did not wait for the answer
             stream.send_nowait(encode_frame(ErrorReply(error="Too many connections")))
-        except OSError:
-            pass  # it did not wait for the answer
         stream.close()
 
     async def _pause_after(self, error: OSError) -> None:

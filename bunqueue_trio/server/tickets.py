@@ -22,7 +22,7 @@ class Ticket:
 
     def __init__(self) -> None:
         self._waiting: dict[Confirmable, list[Reply]] = {}
-        self._settled = trio.Event()
+        self._settled = [trio.Event()]  # this one's own first, then those of tickets it has absorbed
         self.is_awaited = False
 
     def add(self, client: Confirmable, reply: Reply) -> None:
@@ -37,7 +37,7 @@ class Ticket:
     async def wait(self) -> None:
         """Wait until the flush has committed or failed."""
         self.is_awaited = True
-        await self._settled.wait()
+        await self._settled[0].wait()
 
     def settle(self) -> None:
         """The flush has committed."""
@@ -57,8 +57,9 @@ class Ticket:
             self._waiting.setdefault(client, []).extend(replies)
         self.is_awaited = self.is_awaited or newer.is_awaited
         newer._waiting.clear()
-        newer._settled = self._settled
+        self._settled += newer._settled
 
     def _end(self) -> None:
         self._waiting.clear()
-        self._settled.set()
+        for settled in self._settled:
+            settled.set()

@@ -6,7 +6,7 @@ be cancelled, and a connection that closes takes its waiters along in the same b
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from heapq import heappop, heappush
 from typing import Protocol
 
@@ -43,7 +43,8 @@ class Waiting:
     """All parked pulls."""
 
     def __init__(self) -> None:
-        self._by_queue: dict[str, deque[Waiter]] = {}
+        # Ordered: the first is found, and any one removed, in constant time.
+        self._by_queue: dict[str, OrderedDict[Waiter, None]] = {}
         self._deadlines: list[Waiter] = []
         self._order = 0
         self.count = 0
@@ -52,7 +53,7 @@ class Waiting:
         """Let a pull wait until then."""
         self._order += 1
         waiter = Waiter(client, command, deadline_mono_ms, self._order)
-        self._by_queue.setdefault(command.queue, deque()).append(waiter)
+        self._by_queue.setdefault(command.queue, OrderedDict())[waiter] = None
         heappush(self._deadlines, waiter)
         self.count += 1
         return waiter
@@ -60,20 +61,18 @@ class Waiting:
     def first(self, queue: str) -> Waiter | None:
         """Who has waited longest for a job of *queue*."""
         waiters = self._by_queue.get(queue)
-        if waiters is None:
-            return None
-        while waiters:
-            if waiters[0].client is not None:
-                return waiters[0]
-            waiters.popleft()
-        del self._by_queue[queue]
-        return None
+        return None if waiters is None else next(iter(waiters))
 
     def release(self, waiter: Waiter) -> Client | None:
         """The wait is over, whatever the reason; returns whom to answer."""
         client, waiter.client = waiter.client, None
         if client is not None:
             self.count -= 1
+            name = waiter.command.queue
+            waiters = self._by_queue[name]
+            del waiters[waiter]
+            if not waiters:
+                del self._by_queue[name]
             self._sweep()
         return client
 
@@ -94,18 +93,12 @@ class Waiting:
 
     def everyone(self) -> list[Waiter]:
         """All who wait, by queue and arrival."""
-        return [w for waiters in self._by_queue.values() for w in waiters if w.client is not None]
+        return [waiter for waiters in self._by_queue.values() for waiter in waiters]
 
     def _sweep(self) -> None:
         """Answered waiters with far deadlines must not pile up: sixty seconds of them are many."""
         if len(self._deadlines) > 1_000 and len(self._deadlines) > 4 * self.count:
             self._deadlines = sorted(w for w in self._deadlines if w.client is not None)
-            for name in list(self._by_queue):
-                live = deque(w for w in self._by_queue[name] if w.client is not None)
-                if live:
-                    self._by_queue[name] = live
-                else:
-                    del self._by_queue[name]
 
 
 def empty_reply(command: Pull | PullBatch) -> Reply:

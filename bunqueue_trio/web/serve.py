@@ -2,6 +2,7 @@
 
 import logging
 import math
+import os
 import socket
 
 import hypercorn.config
@@ -18,19 +19,22 @@ from bunqueue_trio.web.probes import HealthSource, create_app
 KEEP_ALIVE_S = 10.0  # Wire: the reference drops a silent connection after 10 to 12 s
 LAST_PIECE_S = 5.0  # so long may a client take to read the end of its answer
 BACKLOG = 1024
+NO_SUCH_PATH = "/-"
 
 
-async def serve_http(  # noqa: ASYNC128  Hypercorn calls started() through _PortStatus
+async def serve_http(
     source: HealthSource,
     host: str,
     port: int,
     stop: trio.Event,
     grace_s: float,
     *,
+    closing: trio.Event | None = None,
     task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve HTTP on *host*:*port* until *stop* is set; then requests in flight have *grace_s* seconds to end.
 
+    From *closing* on new connections are refused, while those that are open are served until *stop* (R280, H3).
     ``task_status.started`` gets the bound port once connections are accepted (of the first address, where *host* has
     several and *port* is 0).
 
@@ -45,13 +49,17 @@ async def serve_http(  # noqa: ASYNC128  Hypercorn calls started() through _Port
         bound_port: int = sockets[0].getsockname()[1]
         app = create_app(source)
         app.asgi_http_class = _WholeResponses
-        await hypercorn.trio.serve(
-            app,
-            _Settings(sockets, grace_s),
-            shutdown_trigger=stop.wait,
-            mode="asgi",
-            task_status=_PortStatus(task_status, bound_port),
-        )
+        async with trio.open_nursery() as nursery:
+            if closing is not None:
+                nursery.start_soon(_refuse_newcomers, closing, sockets)
+            await hypercorn.trio.serve(
+                app,
+                _Settings(sockets, grace_s),
+                shutdown_trigger=stop.wait,
+                mode="asgi",
+                task_status=_PortStatus(task_status, bound_port),
+            )
+            nursery.cancel_scope.cancel(reason="HTTP server ended")
     finally:
         # Hypercorn closes what it has taken over; this is for an end before that.
         for listening in sockets:
@@ -63,8 +71,23 @@ async def serve_http(  # noqa: ASYNC128  Hypercorn calls started() through _Port
 
 async def _bind(host: str, port: int) -> list[socket.socket]:
     # Not left to Hypercorn, which leaks the socket when binding fails and never asks for a name's second address.
-    listeners = await trio.open_tcp_listeners(port, host=host, backlog=BACKLOG)
+    try:
+        listeners = await trio.open_tcp_listeners(port, host=host, backlog=BACKLOG)
+    except OSError as error:
+        # The same kind of error, saying what it is about.
+        raise type(error)(error.errno, f"Cannot listen on {host}:{port}: {error.strerror}") from error
     return [socket.socket(fileno=listener.socket.detach()) for listener in listeners]
+
+
+async def _refuse_newcomers(closing: trio.Event, sockets: list[socket.socket]) -> None:
+    """Stop listening, behind the back of Hypercorn, which can only do so together with dropping idle connections.
+
+    The descriptors stay open and Hypercorn's, but from now on they are sockets at which nobody can arrive.
+    """
+    await closing.wait()
+    for listening in sockets:
+        with socket.socket(listening.family, listening.type) as deaf:
+            os.dup2(deaf.fileno(), listening.fileno(), inheritable=False)
 
 
 class _WholeResponses(TrioASGIHTTPConnection):
@@ -74,6 +97,14 @@ class _WholeResponses(TrioASGIHTTPConnection):
     the request, and with it the very call of Hypercorn that would go on to close the connection or to start the timer
     of an idle one. So each connection would stay open for good.
     """
+
+    def _create_request_from_scope(self, send: ASGISendCallable) -> Request:
+        try:
+            return super()._create_request_from_scope(send)
+        except ValueError:
+            # A target such as "http://[" is no address of anything here, and no fault of ours worth a traceback.
+            self.scope["path"] = NO_SUCH_PATH
+            return super()._create_request_from_scope(send)
 
     async def handle_request(  # type: ignore[override]  # Quart-Trio's own signature, not that of Quart
         self, nursery: trio.Nursery, request: Request, send: ASGISendCallable

@@ -1,5 +1,6 @@
 """The probes: what each answers in each condition, through Quart's test client and over a real socket."""
 
+import errno
 import json
 import socket
 
@@ -213,11 +214,18 @@ async def test_ending_without_stop_is_an_invariant_error(monkeypatch):
         await serve_http(FakeSource(), "127.0.0.1", 0, trio.Event(), 1.0)
 
 
-async def test_a_taken_port_surfaces_as_os_error_and_leaks_nothing():
+async def test_a_taken_port_surfaces_as_os_error_that_names_it():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(OSError, match=r"(?i)address already in use"):
+        with pytest.raises(OSError, match=f"Cannot listen on 127.0.0.1:{port}: Address already in use") as caught:
             await serve_http(FakeSource(), "127.0.0.1", port, trio.Event(), 1.0)
+
+    assert caught.value.errno == errno.EADDRINUSE
+
+
+async def test_a_host_that_cannot_be_resolved_surfaces_as_gaierror():
+    with pytest.raises(socket.gaierror, match="Cannot listen on bad host:0: "):
+        await serve_http(FakeSource(), "bad host", 0, trio.Event(), 1.0)
 
 
 async def test_cancelling_closes_the_listener():
@@ -262,3 +270,15 @@ async def test_a_header_without_end_is_refused():
             stop.set()
 
     assert reply.startswith(b"HTTP/1.1 431 ")
+
+
+async def test_a_target_that_is_no_address_is_not_found_without_a_word(capfd):
+    stop = trio.Event()
+    with trio.fail_after(20):
+        async with trio.open_nursery() as nursery:
+            port = await nursery.start(serve_http, FakeSource(), "127.0.0.1", 0, stop, 1.0)
+            reply = await http_get(port, b"GET http://[ HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            stop.set()
+
+    assert reply.startswith(b"HTTP/1.1 404 ")
+    assert capfd.readouterr() == ("", "")

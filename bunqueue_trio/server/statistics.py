@@ -1,0 +1,46 @@
+"""The line of statistics in the log, every few minutes: for operators who have nothing but the log."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import trio
+
+from bunqueue_trio.logs import get_logger
+from bunqueue_trio.memory import measure_memory
+from bunqueue_trio.server.broker import Broker
+from bunqueue_trio.server.tcp import TcpServer
+
+log = get_logger("Stats")
+
+
+async def run_statistics(broker: Broker, tcp: TcpServer, *, interval_ms: int, worker_timeout_ms: int) -> None:
+    """Log one line per interval. Returns only when cancelled.
+
+    Source: configuration, "Lines worth keeping word for word".
+    """
+    while True:
+        await trio.sleep(interval_ms / 1000)
+        state = broker.engine.state
+        now = broker.clock.now()
+        queues = state.queues.values()
+        memory = measure_memory()
+        alive = sum(worker.last_seen > now.wall_ms - worker_timeout_ms for worker in state.workers.values())
+        log.info(
+            "Queue statistics",
+            time=datetime.fromtimestamp(now.wall_ms / 1000, UTC).strftime("%H:%M:%S"),
+            waiting=sum(queue.waiting_count + queue.prioritized_count for queue in queues),
+            active=state.active_count,
+            delayed=sum(queue.delayed_count for queue in queues),
+            completed=broker.engine.completed_count,
+            dlq=sum(len(queue.letters) for queue in queues),
+            tcp=tcp.connection_count,
+            ws=0,
+            sse=0,
+            workers=f"{alive}/{len(state.workers)}",
+            mem=f"{memory.heap_used}MB/{memory.heap_total}MB",
+            rss=f"{memory.rss}MB",
+            idx=len(state.jobs),
+            locks=sum(len(held) for held in state.held.values()),
+            clients=sum(bool(held) for held in state.held.values()),
+        )

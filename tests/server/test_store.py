@@ -1,0 +1,286 @@
+"""The real store: a file in a temporary directory, two threads, the real clock."""
+
+import threading
+from contextlib import closing
+from typing import Any
+
+import apsw
+import pytest
+import trio
+
+from bunqueue_trio.errors import DiskFullError, StartError, StorageError
+from bunqueue_trio.server import store as store_module
+from bunqueue_trio.server.store import open_store
+from bunqueue_trio.storage import writes
+from bunqueue_trio.storage.batch import Batch
+from tests.engine_harness import EngineHarness
+from tests.server.fakes import FULL, settle_down, wait_for
+
+
+@pytest.fixture
+def batch_of():
+    """Make a batch of new jobs; the rows of one test never clash."""
+    harness = EngineHarness(auto_commit=False)
+
+    def make(*ids: str, result: str | None = None, **options: Any) -> Batch:
+        for job_id in ids:
+            harness.push(jobId=job_id, **options)
+            if result is not None:
+                pulled = harness.pull()
+                assert pulled is not None
+                harness.ack(job_id, pulled[1], result=result)
+        flight = harness.take()
+        harness.land(flight)
+        return flight.batch
+
+    return make
+
+
+def stored_ids(path) -> list[str]:
+    # Through the store's own copy of SQLite: two copies in one process do not see each other's locks.
+    with closing(apsw.Connection(str(path))) as connection:
+        return [row[0] for row in connection.execute("SELECT id FROM jobs ORDER BY rowid")]
+
+
+async def test_what_was_committed_is_seen_by_others_and_stays(tmp_path, batch_of):
+    path = tmp_path / "jobs.db"
+    async with open_store(str(path), synchronous="NORMAL") as store:
+        report = await store.commit(batch_of("a", "b"))
+
+        assert stored_ids(path) == ["a", "b"]
+        assert report.wal_bytes == store.wal_bytes > 0
+        assert not store.is_in_memory
+    assert stored_ids(path) == ["a", "b"]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["jobs.db"]  # the WAL is folded in and gone
+
+
+async def test_a_completed_job_is_found_and_another_is_not(tmp_path, batch_of):
+    async with open_store(str(tmp_path / "jobs.db"), synchronous="NORMAL") as store:
+        await store.commit(batch_of("a", result="done"))
+        await store.commit(batch_of("b"))
+
+        found = await store.find_completed(["a", "b", "c"])
+
+    assert found["a"].record.id == "a"
+    assert bytes(found["a"].result) == b"\xa4done"
+    assert (found["b"], found["c"]) == (None, None)
+
+
+async def test_reads_have_a_thread_of_their_own_beside_a_commit(tmp_path, nursery, monkeypatch, batch_of):
+    real, began, release = writes.apply_batch, threading.Event(), threading.Event()
+
+    def slow(*args):
+        began.set()
+        release.wait()
+        return real(*args)
+
+    async with open_store(str(tmp_path / "jobs.db"), synchronous="NORMAL") as store:
+        monkeypatch.setattr(writes, "apply_batch", slow)
+        nursery.start_soon(store.commit, batch_of("a"))
+        await wait_for(began.is_set)
+
+        assert await store.read(lambda db: db.execute("SELECT count(*) FROM jobs").fetchone()) == (0,)
+        release.set()
+        await store.commit(batch_of("b"))
+        assert await store.read(lambda db: db.execute("SELECT count(*) FROM jobs").fetchone()) == (2,)
+
+
+async def test_a_reading_connection_cannot_write(tmp_path):
+    async with open_store(str(tmp_path / "jobs.db"), synchronous="NORMAL") as store:
+        with pytest.raises(Exception, match="readonly"):
+            await store.read(lambda db: db.execute("DELETE FROM jobs"))
+
+
+async def test_a_failed_commit_changes_nothing_and_says_so(tmp_path, monkeypatch, batch_of):
+    async with open_store(str(tmp_path / "jobs.db"), synchronous="NORMAL") as store:
+        pages = store._writer.pragma("page_count")
+        store._writer.execute(f"PRAGMA max_page_count = {pages}").fetchall()
+        large = batch_of(*map(str, range(50)), data="x" * 4_000)
+
+        with pytest.raises(DiskFullError, match=FULL):
+            await store.commit(large)
+
+        assert await store.read(lambda db: db.execute("SELECT count(*) FROM jobs").fetchone()) == (0,)
+        store._writer.execute("PRAGMA max_page_count = 1000000").fetchall()
+        await store.commit(batch_of("a"))
+    assert stored_ids(tmp_path / "jobs.db") == ["a"]
+
+
+async def test_a_commit_that_has_begun_is_never_abandoned(tmp_path, monkeypatch, batch_of):
+    real, began, release = writes.apply_batch, threading.Event(), threading.Event()
+
+    def slow(*args):
+        began.set()
+        release.wait()
+        return real(*args)
+
+    async def cancel_it():
+        await wait_for(began.is_set)
+        scope.cancel()
+        await settle_down()
+        release.set()
+
+    async with open_store(str(tmp_path / "jobs.db"), synchronous="NORMAL") as store:
+        monkeypatch.setattr(writes, "apply_batch", slow)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(cancel_it)
+            with trio.CancelScope() as scope:
+                assert (await store.commit(batch_of("a"))).duration_ms > 0
+    assert stored_ids(tmp_path / "jobs.db") == ["a"]
+
+
+async def test_a_commit_cancelled_before_it_has_begun_writes_nothing(tmp_path, batch_of):
+    async with open_store(str(tmp_path / "jobs.db"), synchronous="NORMAL") as store:
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await store.commit(batch_of("a"))
+        assert scope.cancelled_caught
+    assert stored_ids(tmp_path / "jobs.db") == []
+
+
+# the WAL
+
+
+async def test_a_small_wal_is_left_alone_and_a_large_one_is_folded_in(tmp_path, monkeypatch, batch_of):
+    monkeypatch.setattr(store_module, "PASSIVE_ABOVE_FRAMES", 20)
+    async with open_store(str(tmp_path / "jobs.db"), synchronous="NORMAL") as store:
+        checkpoints = []
+        real = store.checkpoint
+
+        async def counting(mode):
+            checkpoints.append(mode)
+            await real(mode)
+
+        store.checkpoint = counting
+        await store.commit(batch_of("a"))
+        await store.tend_wal()
+        assert checkpoints == []
+
+        began = store.checkpointed_mono_s
+        while store._wal_frames <= 20:
+            await store.commit(batch_of(*(f"{store._wal_frames}-{n}" for n in range(10))))
+        await store.tend_wal()
+        assert checkpoints == ["PASSIVE"]
+        assert store.checkpointed_mono_s > began
+        await store.tend_wal()  # nothing new
+        assert checkpoints == ["PASSIVE"]
+
+
+async def test_a_huge_wal_is_truncated(tmp_path, monkeypatch, batch_of):
+    monkeypatch.setattr(store_module, "PASSIVE_ABOVE_FRAMES", 2)
+    monkeypatch.setattr(store_module, "TRUNCATE_ABOVE_BYTES", 10_000)
+    async with open_store(str(tmp_path / "jobs.db"), synchronous="NORMAL") as store:
+        await store.commit(batch_of(*map(str, range(100))))
+        assert store.wal_bytes > 10_000
+        await store.tend_wal()
+
+        assert store.wal_bytes == 0
+        assert (tmp_path / "jobs.db-wal").stat().st_size == 0
+
+
+async def test_a_wal_that_a_reader_pins_is_tried_again_later_and_warned_of_once(tmp_path, monkeypatch, log, batch_of):
+    monkeypatch.setattr(store_module, "PASSIVE_ABOVE_FRAMES", 2)
+    monkeypatch.setattr(store_module, "TRUNCATE_ABOVE_BYTES", 10_000)
+    monkeypatch.setattr(store_module, "PINNED_PAUSE_S", 0.02)
+    path = tmp_path / "jobs.db"
+    async with open_store(str(path), synchronous="NORMAL") as store:
+        await store.commit(batch_of("first"))
+        with closing(apsw.Connection(str(path))) as reader:
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM jobs").fetchone()
+            for start in range(3):
+                await store.commit(batch_of(*(f"{start}-{n}" for n in range(100))))
+                await store.tend_wal()
+                await trio.sleep(0.025)
+            assert store.wal_bytes > 10_000
+            assert len([line for line in log() if "read transaction" in line["message"]]) == 1
+            reader.execute("ROLLBACK")
+        await trio.sleep(0.025)
+        await store.tend_wal()
+        assert store.wal_bytes == 0
+
+
+# opening and closing
+
+
+async def test_a_second_store_on_the_same_file_is_refused(tmp_path):
+    path = str(tmp_path / "jobs.db")
+    async with open_store(path, synchronous="NORMAL"):
+        with pytest.raises(StartError, match=r"jobs\.db"):
+            async with open_store(path, synchronous="NORMAL"):
+                raise AssertionError
+    async with open_store(path, synchronous="NORMAL"):
+        pass
+
+
+async def test_closing_ends_the_threads_also_when_cancelled(tmp_path, batch_of):
+    with trio.CancelScope() as scope:
+        async with open_store(str(tmp_path / "jobs.db"), synchronous="FULL") as store:
+            await store.commit(batch_of("a"))
+            scope.cancel()
+            await trio.lowlevel.checkpoint()
+
+    assert not {"bunqueue-writer", "bunqueue-reader"} & {thread.name for thread in threading.enumerate()}
+    assert [entry.name for entry in tmp_path.iterdir()] == ["jobs.db"]
+
+
+async def test_a_wal_that_cannot_be_folded_in_at_the_end_is_left_to_the_next_start(tmp_path, monkeypatch, log):
+    real = store_module.db.close_data_file
+
+    def fail(opened):
+        real(opened)
+        raise StorageError("disk I/O error")
+
+    monkeypatch.setattr(store_module.db, "close_data_file", fail)
+    async with open_store(str(tmp_path / "jobs.db"), synchronous="NORMAL"):
+        pass
+
+    assert [line["level"] for line in log()] == ["warn"]
+    assert "bunqueue-writer" not in {thread.name for thread in threading.enumerate()}
+
+
+async def test_in_memory_one_thread_serves_both(tmp_path, monkeypatch, batch_of):
+    monkeypatch.chdir(tmp_path)
+    async with open_store(":memory:", synchronous="NORMAL") as store:
+        await store.commit(batch_of("a", result="done"))
+        assert store.is_in_memory
+        assert (await store.find_completed(["a"]))["a"] is not None
+        await store.tend_wal()
+        await store.checkpoint("TRUNCATE")
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_the_lease_secret_belongs_to_the_file(tmp_path):
+    secrets = []
+    for name in ("one.db", "one.db", "two.db"):
+        async with open_store(str(tmp_path / name), synchronous="NORMAL") as store:
+            secrets.append(store.lease_secret)
+
+    assert secrets[0] == secrets[1] != secrets[2]
+    assert len(secrets[0]) == 32
+
+
+async def test_free_space_is_that_of_the_files_disk(tmp_path):
+    async with open_store(str(tmp_path / "jobs.db"), synchronous="NORMAL") as store:
+        assert store.free_bytes() > 0
+        store.path = "/nowhere/at/all/jobs.db"
+        assert store.free_bytes() == 0
+
+
+@pytest.mark.parametrize("replacement", [None, b"something else"])
+async def test_a_file_that_was_removed_or_replaced_is_noticed(tmp_path, batch_of, monkeypatch, replacement):
+    monkeypatch.setattr(store_module, "LOOK_PERIOD_S", 0.0)
+    path = tmp_path / "jobs.db"
+    async with open_store(str(path), synchronous="NORMAL") as store:
+        await store.commit(batch_of("a"))
+        path.rename(tmp_path / "elsewhere.db")
+        if replacement is not None:
+            path.write_bytes(replacement)
+
+        with pytest.raises(StorageError, match="removed or replaced"):
+            await store.commit(batch_of("b"))
+
+        path.unlink(missing_ok=True)
+        (tmp_path / "elsewhere.db").rename(path)
+        await store.commit(batch_of("c"))
+        assert stored_ids(path) == ["a", "c"]
