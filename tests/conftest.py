@@ -1,12 +1,18 @@
 """Fixtures that several layers of tests share. All time and randomness in tests come from here."""
 
+import os
 import random
 
+import hypothesis
 import pytest
 
 from bunqueue_trio import logs
 from bunqueue_trio.clock import ManualClock, TrioClock
 from bunqueue_trio.ids import Ids
+
+# No deadline: a slow machine is no defect. In CI the examples are the same every time; elsewhere they go on searching.
+hypothesis.settings.register_profile("tests", deadline=None, derandomize=bool(os.environ.get("CI")))
+hypothesis.settings.load_profile("tests")
 
 SEED = 20_261
 SECRET = b"a secret of the tests, 32 bytes."
