@@ -40,6 +40,7 @@ from bunqueue_trio.server.statistics import run_statistics
 from bunqueue_trio.server.storage_health import StorageHealth
 from bunqueue_trio.server.store import Store, open_store
 from bunqueue_trio.server.tcp import TcpServer
+from bunqueue_trio.web.queues import QueueRoutes
 from bunqueue_trio.web.serve import serve_http
 
 log = get_logger("Server")
@@ -173,6 +174,7 @@ class Server:
                 self.quiesced,
                 self.config.shutdown_timeout_ms / 1000,
                 closing=self.stop_requested,
+                rooms=[QueueRoutes(self.broker, self.config.auth_tokens)],
                 task_status=task_status,
             )
 

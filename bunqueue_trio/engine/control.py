@@ -8,18 +8,24 @@ from bunqueue_trio.engine.state import PendingChangeError, State
 from bunqueue_trio.errors import NotFoundError
 from bunqueue_trio.model.commands import (
     Cancel,
+    ClearConcurrency,
     Pause,
+    RateLimitClear,
     RegisterWorker,
     Resume,
+    SetConcurrency,
     SetStallConfig,
     UnregisterWorker,
     WorkerHeartbeat,
 )
-from bunqueue_trio.model.entries import QueueSettings, WorkerInfo
+from bunqueue_trio.model.commands import RateLimit as RateLimitCommand
+from bunqueue_trio.model.entries import QueueSettings, RateLimit, WorkerInfo
 from bunqueue_trio.model.instant import Now
 from bunqueue_trio.model.job import JobState
 from bunqueue_trio.model.replies import DataReply, Reply
 from bunqueue_trio.model.transitions import SettingsChange, Transition, TransitionKind
+
+DEFAULT_WINDOW_MS = 1_000
 
 
 class Control:
@@ -40,6 +46,24 @@ class Control:
         """Merge valid keys into the stall policy; the others were dropped by the checks."""
         policy = replace(self._latest(command.queue).stall, **(command.config or {}))
         return self._set(command.queue, stall=policy)
+
+    def set_rate_limit(self, command: RateLimitCommand, now: Now) -> Reply:
+        """At most ``limit`` deliveries per ``duration`` ms; the bucket starts full. Lifts itself after ``ttl`` ms."""
+        expires_at = None if command.ttl is None else now.wall_ms + command.ttl
+        duration = DEFAULT_WINDOW_MS if command.duration is None else command.duration
+        return self._set(command.queue, rate_limit=RateLimit(command.limit, duration, expires_at))
+
+    def clear_rate_limit(self, command: RateLimitClear, now: Now) -> Reply:
+        """Lift the rate limit, if there is one; every pull that waits may be served."""
+        return self._set(command.queue, rate_limit=None)
+
+    def set_concurrency(self, command: SetConcurrency, now: Now) -> Reply:
+        """At most ``limit`` jobs of the queue at a time; those that run already count (CD-18)."""
+        return self._set(command.queue, concurrency_limit=command.limit)
+
+    def clear_concurrency(self, command: ClearConcurrency, now: Now) -> Reply:
+        """Lift the concurrency limit, if there is one."""
+        return self._set(command.queue, concurrency_limit=None)
 
     def cancel(self, command: Cancel, now: Now) -> Reply:
         """Delete a queued or parked job with all it holds. Jobs that depend on it stay parked (SD-17).

@@ -18,6 +18,7 @@ from bunqueue_trio.engine.control import Control, Workers
 from bunqueue_trio.engine.finishing import Finishing
 from bunqueue_trio.engine.history import History
 from bunqueue_trio.engine.invariants import check_invariants
+from bunqueue_trio.engine.moving import Moving
 from bunqueue_trio.engine.queries import Queries
 from bunqueue_trio.engine.queue_state import QueueState
 from bunqueue_trio.engine.running import Running
@@ -66,7 +67,7 @@ class Engine:
 
     def _dispatch_table(self) -> dict[type, Handler]:
         """One row per command that needs no more than its own fields. A new command is a new row."""
-        finishing, control = Finishing(self.state), Control(self.state)
+        finishing, control, moving = Finishing(self.state), Control(self.state), Moving(self.state)
         running, queries = self._running, self.queries
         return {
             c.Push: self.admission.push,
@@ -94,6 +95,20 @@ class Engine:
             c.Pause: control.pause,
             c.Resume: control.resume,
             c.SetStallConfig: control.set_stall_config,
+            c.RateLimit: control.set_rate_limit,
+            c.RateLimitClear: control.clear_rate_limit,
+            c.SetConcurrency: control.set_concurrency,
+            c.ClearConcurrency: control.clear_concurrency,
+            c.Update: moving.update,
+            c.ChangePriority: moving.change_priority,
+            c.Promote: moving.promote,
+            c.PromoteJobs: moving.promote_jobs,
+            c.ChangeDelay: moving.change_delay,
+            c.MoveToDelayed: moving.move_to_delayed,
+            c.MoveToWait: moving.move_to_wait,
+            c.Discard: moving.discard,
+            c.RetryDlq: moving.retry_dlq,
+            c.PurgeDlq: moving.purge_dlq,
             c.WorkerHeartbeat: self.workers.heartbeat,
             c.Ping: _ping,
         }

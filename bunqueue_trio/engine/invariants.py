@@ -71,7 +71,8 @@ def _check_queue(state: State, queue: QueueState, jobs: list[Job]) -> None:
     for key, job in queue.keys.items():
         _require(state.jobs.get(job.record.id) is job, f"key {key} of {queue.name} is held by a job that is gone")
         _require(job.record.unique_key == key, f"key {key} of {queue.name} is held by a job without it")
-        _require(job.state is not JobState.FAILED, f"key {key} of {queue.name} is held by a dead letter")
+        is_letter = job.state is JobState.FAILED and job.staged is None  # one that is on its way back has its key
+        _require(not is_letter, f"key {key} of {queue.name} is held by a dead letter")
 
 
 def _require(holds: bool, what: str) -> None:

@@ -19,6 +19,7 @@ from bunqueue_trio.model.commands import (
     IsPaused,
     ListQueues,
 )
+from bunqueue_trio.model.entries import DlqEntry
 from bunqueue_trio.model.instant import Now
 from bunqueue_trio.model.job import Job, JobState, shown_state
 from bunqueue_trio.model.replies import (
@@ -34,6 +35,16 @@ from bunqueue_trio.model.replies import (
     StateReply,
 )
 from bunqueue_trio.model.transitions import TransitionKind
+
+REASONS = (
+    "explicit_fail",
+    "max_attempts_exceeded",
+    "timeout",
+    "stalled",
+    "ttl_expired",
+    "worker_lost",
+    "unknown",
+)
 
 
 class Queries:
@@ -158,6 +169,28 @@ class Queries:
         queue = self._state.queues.get(command.queue)
         entries = [] if queue is None else list(queue.letters.values())
         return JobsReply(jobs=[entry.job for entry in entries[: command.count]])
+
+    def dead_letters(self, queue_name: str) -> list[DlqEntry]:
+        """The entries behind `dlq`, oldest first."""
+        queue = self._state.queues.get(queue_name)
+        return [] if queue is None else list(queue.letters.values())
+
+    def dead_letter_statistics(self, queue_name: str, now: Now) -> dict[str, Any]:
+        """How many there are, by reason; oldest and newest as epoch ms or None. O(dead letters, 10,000 at the most)."""
+        entries = self.dead_letters(queue_name)
+        by_reason = dict.fromkeys(REASONS, 0)
+        for entry in entries:
+            by_reason[entry.reason] = by_reason.get(entry.reason, 0) + 1
+        times = [entry.entered_at for entry in entries]
+        return {
+            "total": len(entries),
+            "byReason": by_reason,
+            "byQueue": {queue_name: len(entries)},
+            "pendingRetry": sum(e.next_retry_at is not None and e.next_retry_at <= now.wall_ms for e in entries),
+            "expired": sum(e.expires_at is not None and e.expires_at <= now.wall_ms for e in entries),
+            "oldestEntry": min(times, default=None),
+            "newestEntry": max(times, default=None),
+        }
 
     def get_stall_config(self, command: GetStallConfig, now: Now) -> StallConfigReply:
         """The queue's stall policy."""

@@ -27,6 +27,11 @@ class Settling:
             TransitionKind.RETRY: self._retry,
             TransitionKind.BURY: self._bury,
             TransitionKind.REMOVE: self._remove,
+            TransitionKind.MOVE: self._move,
+            TransitionKind.UPDATE: self._update,
+            TransitionKind.DISCARD: self._discard,
+            TransitionKind.REVIVE: self._revive,
+            TransitionKind.PURGE: self._remove,
         }
 
     def apply(self, staged: list[Staged], now: Now) -> None:
@@ -50,6 +55,8 @@ class Settling:
             job.staged = None
             if change.kind is TransitionKind.PUBLISH:
                 state.unreserve(change)
+            elif change.kind is TransitionKind.REVIVE:
+                state.free_key(job)
             elif change.held_from is not None:
                 state.resume(change, now)
             elif job.state is JobState.ACTIVE and job.lease is not None:
@@ -108,6 +115,38 @@ class Settling:
     def _remove(self, change: Transition, now: Now) -> None:
         self._leave(change.job)
         change.job.state = JobState.GONE
+
+    def _move(self, change: Transition, now: Now) -> None:
+        state = self._state
+        job = change.job
+        if change.held_from is not None:
+            job.record = change.record
+            state.resume(change, now)
+            return
+        state.deactivate(job)
+        if job.lease is not None:
+            job.lease.taken_back = TakenBack.MOVED
+        job.record = change.record
+        state.enqueue(state.queues[job.record.queue], job, now)
+
+    def _update(self, change: Transition, now: Now) -> None:
+        change.job.record = change.record
+
+    def _discard(self, change: Transition, now: Now) -> None:
+        job = change.job
+        assert change.entry is not None
+        self._state.leave_place(job)
+        job.state = JobState.GONE
+        retries.enter_letters(self._state, job, change.entry)
+
+    def _revive(self, change: Transition, now: Now) -> None:
+        state = self._state
+        job = change.job
+        queue = state.queues[job.record.queue]
+        del queue.letters[job.record.id]
+        job.record = change.record
+        job.lease = None
+        state.enqueue(queue, job, now)
 
     def _leave(self, job: Job) -> None:
         """Nothing of *job* stays in the live state; its row is already right."""

@@ -9,7 +9,7 @@ means absent, as does the wire's "undefined". Payloads stay msgpack bytes (`Raw`
 
 from typing import Any
 
-from msgspec import Raw, Struct, field
+from msgspec import UNSET, Raw, Struct, field
 
 ABSENT = Raw(b"")
 
@@ -258,6 +258,102 @@ class GetStallConfig(Command, tag="GetStallConfig"):
     queue: Any = None
 
 
+class RateLimit(Command, tag="RateLimit"):
+    """Limit deliveries of a queue per time."""
+
+    queue: Any = None
+    limit: Any = None
+    duration: Any = None
+    ttl: Any = None
+
+
+class RateLimitClear(Command, tag="RateLimitClear"):
+    """Lift the rate limit."""
+
+    queue: Any = None
+
+
+class SetConcurrency(Command, tag="SetConcurrency"):
+    """Limit how many jobs of a queue run at a time."""
+
+    queue: Any = None
+    limit: Any = None
+
+
+class ClearConcurrency(Command, tag="ClearConcurrency"):
+    """Lift the concurrency limit."""
+
+    queue: Any = None
+
+
+class Update(Command, tag="Update"):
+    """Replace the data of an unfinished job."""
+
+    id: Any = None
+    data: Raw = ABSENT
+
+
+class ChangePriority(Command, tag="ChangePriority"):
+    """Change the priority of a queued job."""
+
+    id: Any = None
+    priority: Any = None
+    lifo: Any = None
+
+
+class Promote(Command, tag="Promote"):
+    """Make a delayed job ready."""
+
+    id: Any = None
+
+
+class PromoteJobs(Command, tag="PromoteJobs"):
+    """Make delayed jobs of a queue ready."""
+
+    queue: Any = None
+    count: Any = UNSET
+
+
+class ChangeDelay(Command, tag="ChangeDelay"):
+    """Give a queued or active job another run time."""
+
+    id: Any = None
+    delay: Any = None
+
+
+class MoveToDelayed(Command, tag="MoveToDelayed"):
+    """The same, with other refusals."""
+
+    id: Any = None
+    delay: Any = None
+
+
+class MoveToWait(Command, tag="MoveToWait"):
+    """Make a job ready from wherever it is."""
+
+    id: Any = None
+
+
+class Discard(Command, tag="Discard"):
+    """Send a job to the dead letters."""
+
+    id: Any = None
+
+
+class RetryDlq(Command, tag="RetryDlq"):
+    """Bring dead letters back."""
+
+    queue: Any = None
+    job_id: Any = None
+    count: Any = UNSET
+
+
+class PurgeDlq(Command, tag="PurgeDlq"):
+    """Delete dead letters."""
+
+    queue: Any = None
+
+
 class RegisterWorker(Command, tag="RegisterWorker"):
     """Announce a worker; it belongs to the connection."""
 
@@ -330,6 +426,20 @@ AnyCommand = (
     | Dlq
     | SetStallConfig
     | GetStallConfig
+    | RateLimit
+    | RateLimitClear
+    | SetConcurrency
+    | ClearConcurrency
+    | Update
+    | ChangePriority
+    | Promote
+    | PromoteJobs
+    | ChangeDelay
+    | MoveToDelayed
+    | MoveToWait
+    | Discard
+    | RetryDlq
+    | PurgeDlq
     | RegisterWorker
     | UnregisterWorker
     | WorkerHeartbeat

@@ -26,13 +26,19 @@ class TransitionKind(Enum):
     RETRY = "retry"
     BURY = "bury"
     REMOVE = "remove"
+    MOVE = "move"  # another place in the queue, or back into it
+    UPDATE = "update"  # stays active
+    DISCARD = "discard"  # to the dead letters without counting as a failure
+    REVIVE = "revive"  # from the dead letters back into the queue
+    PURGE = "purge"  # a dead letter goes for good
 
 
 class Transition(Struct, gc=False, eq=False):
     """One job's change: the record and state it will have.
 
     ``state`` is GONE when the row is to be deleted (removeOnComplete, removeOnFail, Cancel). ``result`` is None when
-    ACK carried none. ``entry`` is the dead letter of a BURY.
+    ACK carried none. ``entry`` is the dead letter of a BURY. ``dirty`` are bits of `changes.Dirty` that the change
+    itself adds: a row that has to be written whole.
 
     ``held_from`` is the place out of which a queued or parked job was taken for the time of the commit, so that no pull
     can get it meanwhile. ``keeps_id`` says that the file has to remember the id of a completed job whose row goes, for
@@ -49,6 +55,7 @@ class Transition(Struct, gc=False, eq=False):
     state: JobState
     result: Raw | None = None
     entry: DlqEntry | None = None
+    dirty: int = 0
     held_from: JobState | None = None
     keeps_id: bool = False
     renews_id: bool = False

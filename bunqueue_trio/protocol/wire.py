@@ -9,11 +9,13 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
+from msgspec import UNSET
 
 from bunqueue_trio.errors import ValidationError
 from bunqueue_trio.model import commands as c
 from bunqueue_trio.protocol.fields import (
     MAX_DAY_MS,
+    MAX_YEAR_MS,
     any_queue,
     array,
     flag,
@@ -24,7 +26,7 @@ from bunqueue_trio.protocol.fields import (
     text_or_none,
     texts,
 )
-from bunqueue_trio.protocol.payloads import MAX_DEPTH, UNDECODABLE
+from bunqueue_trio.protocol.payloads import MAX_DEPTH, UNDECODABLE, json_length_exceeds
 from bunqueue_trio.protocol.push_checks import check_push, check_push_batch
 from bunqueue_trio.protocol.tolerant import NOT_A_LIST
 from bunqueue_trio.protocol.values import INT_MAX, is_truthy, js_text, wire_number, wire_tree
@@ -33,6 +35,7 @@ MAX_POLL_MS = 60_000
 MAX_PULL_COUNT = 1_000
 DEFAULT_LOCK_TTL_MS = 30_000
 STACK_LINES_MAX = 100
+MAX_PRIORITY = 1_000_000
 _JS_BLANKS: Final = "\t\n\v\f\r \xa0\u1680\u2028\u2029\u202f\u205f\u3000\ufeff" + "".join(
     map(chr, range(0x2000, 0x200B))
 )
@@ -235,6 +238,68 @@ def _check_auth(command: c.Auth) -> None:
     command.token = command.token if type(command.token) is str else None
 
 
+def _finite(value: Any) -> float | None:
+    """What JavaScript's number conversion makes of *value*, or None where that is no finite number."""
+    if isinstance(value, str):
+        return number_of_text(value)
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, int | float) and math.isfinite(value):
+        return wire_number(value)
+    return None
+
+
+def _positive_or_none(value: Any) -> float | None:
+    """A positive number; anything else counts as not given (commands 8)."""
+    converted = _finite(value)
+    return converted if converted is not None and converted > 0 else None
+
+
+def _check_limit(command: c.RateLimit | c.SetConcurrency) -> None:
+    limit = _finite(command.limit)
+    if limit is None:
+        raise ValidationError("limit must be a finite number")
+    command.queue = any_queue(command.queue)
+    command.limit = limit
+
+
+def _check_rate_limit(command: c.RateLimit) -> None:
+    _check_limit(command)
+    command.duration = _positive_or_none(command.duration)
+    command.ttl = _positive_or_none(command.ttl)
+
+
+def _check_update(command: c.Update) -> None:
+    if not command.data:
+        raise ValidationError("Job data is required")
+    if json_length_exceeds(command.data):
+        raise ValidationError("Job data too large (max 10MB)")
+
+
+def _check_priority(command: c.ChangePriority) -> None:
+    command.priority = number("priority", command.priority, -MAX_PRIORITY, MAX_PRIORITY, is_whole=True)
+    command.lifo = None if command.lifo is None else flag(command.lifo)
+
+
+def _check_delay(command: c.ChangeDelay | c.MoveToDelayed) -> None:
+    command.delay = number("delay", command.delay, 0, MAX_YEAR_MS)
+
+
+def _check_counted(command: c.PromoteJobs | c.RetryDlq) -> None:
+    """``count``: absent means all; null and whatever is no positive number means none; fractions round down."""
+    command.queue = any_queue(command.queue)
+    if command.count is UNSET:
+        command.count = None
+    else:
+        converted = _finite(command.count)
+        command.count = 0 if converted is None else max(0, math.floor(converted))
+
+
+def _check_retry_dlq(command: c.RetryDlq) -> None:
+    _check_counted(command)
+    command.job_id = text_or_none("jobId", command.job_id)
+
+
 _CHECKS: Final[dict[type, Callable[[Any], None]]] = {
     c.Push: check_push,
     c.PushBatch: check_push_batch,
@@ -258,6 +323,17 @@ _CHECKS: Final[dict[type, Callable[[Any], None]]] = {
     c.Dlq: _check_dlq,
     c.SetStallConfig: _check_stall_config,
     c.GetStallConfig: _check_queue,
+    c.RateLimit: _check_rate_limit,
+    c.RateLimitClear: _check_queue,
+    c.SetConcurrency: _check_limit,
+    c.ClearConcurrency: _check_queue,
+    c.Update: _check_update,
+    c.ChangePriority: _check_priority,
+    c.PromoteJobs: _check_counted,
+    c.ChangeDelay: _check_delay,
+    c.MoveToDelayed: _check_delay,
+    c.RetryDlq: _check_retry_dlq,
+    c.PurgeDlq: _check_queue,
     c.RegisterWorker: _check_register_worker,
     c.UnregisterWorker: _check_unregister_worker,
     c.WorkerHeartbeat: _check_worker_heartbeat,

@@ -14,6 +14,7 @@ from bunqueue_trio.storage import records
 from bunqueue_trio.storage.batch import Batch
 from bunqueue_trio.storage.payloads import EMPTY_MAP
 
+ENDS_A_LETTER = frozenset({TransitionKind.REVIVE, TransitionKind.PURGE})
 Mark = tuple[Job, int, bool]
 
 
@@ -50,10 +51,12 @@ def take_snapshot(changes: Changes, wall_ms: float) -> Snapshot:
             batch.settings_gone.append(name)
         else:
             batch.settings.append(records.settings_row(name, value))
-    renewed = {change.record.id for change in changes.staged if isinstance(change, Transition) and change.renews_id}
+    ended = {
+        c.record.id for c in changes.staged if isinstance(c, Transition) and (c.renews_id or c.kind in ENDS_A_LETTER)
+    }
     for entry in changes.letters:
-        if entry.job.id in renewed:
-            continue  # its id lives again from this very transaction on
+        if entry.job.id in ended:
+            continue  # its id lives again, or is gone for good, from this very transaction on
         batch.letters.append((entry.job.id, entry.job.queue, records.entry_blob(entry), entry.entered_at))
     batch.reborn += changes.reborn
     batch.deleted += changes.expired
@@ -67,7 +70,9 @@ def _write_transition(batch: Batch, marks: list[Mark], change: Transition, wall_
     job = change.job
     record = change.record
     marks.append((job, job.dirty, job.is_stored))
-    dirty, job.dirty = job.dirty, 0
+    dirty, job.dirty = job.dirty | change.dirty, 0
+    if change.kind in ENDS_A_LETTER:
+        batch.letters_gone.append(record.id)
     if change.state is JobState.GONE:
         if job.is_stored:
             batch.deleted.append(record.id)
@@ -84,6 +89,8 @@ def _write_transition(batch: Batch, marks: list[Mark], change: Transition, wall_
         state_name = "completed"
         if change.result is not None:
             batch.results.append((record.id, bytes(change.result), record.completed_at))
+    elif change.kind is TransitionKind.UPDATE:
+        state_name = "active"
     else:
         state_name = _queued_name(record, wall_ms)
     _write_row(batch, job, record, state_name, dirty)

@@ -5,6 +5,7 @@ an unknown path or method is 404, an error in a route is logged and answered wit
 Source: HTTP, "Probes and diagnostics"; R255 to R263, HD-2, K51.
 """
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -35,17 +36,28 @@ class HealthSource(Protocol):
         ...
 
 
-def create_app(source: HealthSource) -> QuartTrio:
+class Routes(Protocol):
+    """A group of routes in a module of its own."""
+
+    def add_to(self, app: QuartTrio) -> None:
+        """Register them."""
+        ...
+
+
+def create_app(source: HealthSource, rooms: Sequence[Routes] = ()) -> QuartTrio:
     """Build the HTTP application.
 
     Args:
         source: Asked anew for every probe.
+        rooms: Further groups of routes.
     """
     app = QuartTrio("bunqueue_trio")
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY_BYTES
     app.register_error_handler(HTTPException, _refuse)
     app.register_error_handler(Exception, _report_error)
     _add_probes(app, source)
+    for room in rooms:
+        room.add_to(app)
     return app
 
 

@@ -4,6 +4,7 @@ import logging
 import math
 import os
 import socket
+from collections.abc import Sequence
 
 import hypercorn.config
 import hypercorn.trio
@@ -14,7 +15,7 @@ from quart_trio.asgi import TrioASGIHTTPConnection
 
 from bunqueue_trio.errors import InvariantError
 from bunqueue_trio.logs import get_logger
-from bunqueue_trio.web.probes import HealthSource, create_app
+from bunqueue_trio.web.probes import HealthSource, Routes, create_app
 
 KEEP_ALIVE_S = 10.0  # Wire: the reference drops a silent connection after 10 to 12 s
 LAST_PIECE_S = 5.0  # so long may a client take to read the end of its answer
@@ -30,6 +31,7 @@ async def serve_http(
     grace_s: float,
     *,
     closing: trio.Event | None = None,
+    rooms: Sequence[Routes] = (),
     task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve HTTP on *host*:*port* until *stop* is set; then requests in flight have *grace_s* seconds to end.
@@ -47,7 +49,7 @@ async def serve_http(
     sockets = await _bind(host, port)
     try:
         bound_port: int = sockets[0].getsockname()[1]
-        app = create_app(source)
+        app = create_app(source, rooms)
         app.asgi_http_class = _WholeResponses
         async with trio.open_nursery() as nursery:
             if closing is not None:

@@ -1,0 +1,226 @@
+"""Commands that change a job which has not finished, or bring one back from the dead letters.
+
+Each takes effect when it has committed. A queued job leaves its place for that time, so that no pull can get it in its
+old form; an active one stays with its holder until then.
+
+Source: commands, "Job management" and "Dead letter queue".
+"""
+
+from heapq import nsmallest
+from math import ceil
+from typing import Any, NoReturn
+
+from bunqueue_trio.engine import retries
+from bunqueue_trio.engine.queue_state import QueueState
+from bunqueue_trio.engine.state import State
+from bunqueue_trio.errors import NotFoundError, StateError
+from bunqueue_trio.model.changes import Dirty
+from bunqueue_trio.model.commands import (
+    ChangeDelay,
+    ChangePriority,
+    Discard,
+    MoveToDelayed,
+    MoveToWait,
+    Promote,
+    PromoteJobs,
+    PurgeDlq,
+    RetryDlq,
+    Update,
+)
+from bunqueue_trio.model.instant import Now
+from bunqueue_trio.model.job import Job, JobState, TimelineEntry, extended_timeline, queued_state, replace, shown_state
+from bunqueue_trio.model.replies import CountReply, Reply
+from bunqueue_trio.model.transitions import Transition, TransitionKind
+
+QUEUED = frozenset({JobState.READY, JobState.DELAYED})
+UNFINISHED = QUEUED | {JobState.PARKED, JobState.ACTIVE}
+
+
+class Moving:
+    """Moves and changes jobs."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def update(self, command: Update, now: Now) -> Reply:
+        """Replace the data of a queued, parked or active job.
+
+        Raises:
+            NotFoundError: unknown or finished.
+        """
+        job = self._find(command.id, UNFINISHED, "Job not found or cannot be updated")
+        self._change(job, Dirty.FULL, data=command.data)
+        return Reply()
+
+    def change_priority(self, command: ChangePriority, now: Now) -> Reply:
+        """Change the priority, and LIFO if given, of a queued job; its run time stays.
+
+        Raises:
+            NotFoundError: not queued.
+        """
+        job = self._find(command.id, QUEUED, "Job not found or not in queue")
+        lifo = job.record.lifo if command.lifo is None else command.lifo
+        self._change(job, Dirty.FULL, priority=command.priority, lifo=lifo)
+        return Reply()
+
+    def promote(self, command: Promote, now: Now) -> Reply:
+        """Make a delayed job ready now.
+
+        Raises:
+            NotFoundError: not delayed.
+        """
+        refusal = "Job not found or not delayed"
+        job = self._find(command.id, QUEUED, refusal)
+        if job.record.run_at <= now.wall_ms:
+            raise NotFoundError(refusal)
+        self._change(job, 0, run_at=now.wall_ms)
+        return Reply()
+
+    def promote_jobs(self, command: PromoteJobs, now: Now) -> CountReply:
+        """Make the delayed jobs of a queue ready, oldest first, at most ``count`` of them. O(delayed jobs)."""
+        queue = self._state.queues.get(command.queue)
+        delayed = [] if queue is None else _delayed(queue, now)
+        if command.count is not None:
+            delayed = nsmallest(command.count, delayed, key=_age)
+        for job in delayed:
+            self._change(job, 0, run_at=now.wall_ms)
+        return CountReply(count=len(delayed))
+
+    def change_delay(self, command: ChangeDelay, now: Now) -> Reply:
+        """Let a queued or active job run ``delay`` ms from now.
+
+        Raises:
+            NotFoundError: parked, finished or unknown.
+        """
+        job = self._find(command.id, QUEUED | {JobState.ACTIVE}, "Job not found or cannot change delay")
+        self._requeue(job, float(ceil(now.wall_ms + command.delay)))
+        return Reply()
+
+    def move_to_delayed(self, command: MoveToDelayed, now: Now) -> Reply:
+        """The same as `change_delay`, with errors of its own.
+
+        Raises:
+            NotFoundError, StateError: unknown; parked or finished.
+        """
+        job = self._state.find(command.id)
+        if job is not None:
+            self._state.settled(job)
+        if job is None or job.state not in QUEUED | {JobState.ACTIVE}:
+            shown = self._shown(job, command.id, now)
+            if shown == "unknown":
+                raise NotFoundError("Job not found")
+            raise StateError(f"Job is not active (current state: {shown})")
+        self._requeue(job, float(ceil(now.wall_ms + command.delay)))
+        return Reply()
+
+    def move_to_wait(self, command: MoveToWait, now: Now) -> Reply:
+        """Make a job ready now, wherever it is: delayed, active or among the dead letters.
+
+        Raises:
+            StateError: parked, completed or unknown.
+        """
+        job = self._state.find(command.id)
+        if job is not None:
+            self._state.settled(job)
+        if job is None or job.state is JobState.PARKED:
+            self._refuse_move(self._shown(job, command.id, now))
+        if job.state is JobState.FAILED:
+            if not self._revive(job, now):
+                raise StateError("Unique key of the job is held by another job")
+        elif job.state is JobState.ACTIVE or job.record.run_at > now.wall_ms:
+            self._requeue(job, now.wall_ms)
+        return Reply()
+
+    def discard(self, command: Discard, now: Now) -> Reply:
+        """Send a queued or active job to the dead letters; its attempts stay as they are.
+
+        Raises:
+            NotFoundError: parked, finished or unknown.
+        """
+        job = self._find(command.id, QUEUED | {JobState.ACTIVE}, "Job not found")
+        entry = retries.dead_letter(job.record, "unknown", None, now)
+        self._state.stage_end(Transition(TransitionKind.DISCARD, job, job.record, JobState.GONE, entry=entry))
+        return Reply()
+
+    def retry_dlq(self, command: RetryDlq, now: Now) -> CountReply:
+        """Bring dead letters of a queue back, one by id or the oldest ``count``, all in one transaction.
+
+        One whose unique key another job holds by now is skipped and not counted (CD-13).
+        """
+        letters = self._letters(command.queue, command.job_id, command.count)
+        return CountReply(count=sum(self._revive(job, now) for job in letters))
+
+    def purge_dlq(self, command: PurgeDlq, now: Now) -> CountReply:
+        """Delete all dead letters of a queue for good."""
+        letters = self._letters(command.queue, None, None)
+        for job in letters:
+            job.staged = purge = Transition(TransitionKind.PURGE, job, job.record, JobState.GONE)
+            self._state.stage(purge)
+        return CountReply(count=len(letters))
+
+    def _letters(self, queue_name: str, job_id: str | None, count: int | None) -> list[Job]:
+        state = self._state
+        queue = state.queues.get(queue_name)
+        if queue is None:
+            return []
+        ids = list(queue.letters) if job_id is None else [job_id] if job_id in queue.letters else []
+        return [state.settled(state.jobs[found]) for found in ids[:count]]
+
+    def _revive(self, job: Job, now: Now) -> bool:
+        """Stage the return of a dead letter. False when its unique key is taken."""
+        state = self._state
+        old = job.record
+        queue = state.queues[old.queue]
+        if old.unique_key is not None:
+            holder = queue.keys.get(old.unique_key)
+            if holder is not None and holder is not job:
+                return False
+            queue.keys[old.unique_key] = job
+        record = replace(
+            old,
+            attempts=0,
+            stall_count=0,
+            run_at=now.wall_ms,
+            last_heartbeat=now.wall_ms,
+            started_at=None,
+            timeline=extended_timeline(old, TimelineEntry(queued_state(old, now.wall_ms), now.wall_ms)),
+        )
+        job.seq = state.next_seq
+        state.next_seq += 1
+        job.staged = revival = Transition(TransitionKind.REVIVE, job, record, JobState.READY, dirty=Dirty.FULL)
+        state.stage(revival)
+        return True
+
+    def _requeue(self, job: Job, run_at: float) -> None:
+        """Another run time for a queued job; an active one is taken from its holder without charging anything."""
+        self._change(job, 0, kind=TransitionKind.MOVE, run_at=run_at, started_at=None)
+
+    def _change(self, job: Job, dirty: int, kind: TransitionKind | None = None, **fields: Any) -> None:
+        if kind is None:
+            kind = TransitionKind.UPDATE if job.state is JobState.ACTIVE else TransitionKind.MOVE
+        record = replace(job.record, **fields)
+        self._state.stage_end(Transition(kind, job, record, JobState.READY, dirty=dirty))
+
+    def _find(self, job_id: Any, states: frozenset[JobState], refusal: str) -> Job:
+        job = self._state.find(job_id)
+        if job is not None and self._state.settled(job).state in states:
+            return job
+        raise NotFoundError(refusal)
+
+    def _shown(self, job: Job | None, job_id: Any, now: Now) -> str:
+        if job is not None:
+            return shown_state(job, now.wall_ms)
+        return "unknown" if self._state.completed(job_id) is None else "completed"
+
+    @staticmethod
+    def _refuse_move(shown: str) -> NoReturn:
+        raise StateError(f"Cannot move job from state '{shown}' to waiting")
+
+
+def _delayed(queue: QueueState, now: Now) -> list[Job]:
+    queue.mature(now.wall_ms)
+    return [entry[-1] for entry in queue.delayed if entry[-1].place is entry]
+
+
+def _age(job: Job) -> tuple[float, int]:
+    return job.record.created_at, job.seq

@@ -1,0 +1,99 @@
+"""Routes about queues: the dead letters, with what the wire protocol does not show of them.
+
+Source: HTTP, "Queues"; commands, "Dead letter queue".
+"""
+
+from __future__ import annotations
+
+import hmac
+import math
+from typing import Any, Protocol
+
+import msgspec
+from quart import Response, request
+from quart_trio import QuartTrio
+
+from bunqueue_trio.model.entries import DlqEntry
+from bunqueue_trio.protocol.payloads import to_python
+from bunqueue_trio.web.probes import json_response
+
+PAGE_MAX = 1_000  # entries of one answer; each may carry a payload of 10 MB
+
+
+class QueueReader(Protocol):
+    """What these routes ask of the server. Synchronous; nothing scans."""
+
+    def dead_letters(self, queue: str) -> list[DlqEntry]:
+        """The dead letters of a queue, oldest first."""
+        ...
+
+    def dead_letter_statistics(self, queue: str) -> dict[str, Any]:
+        """Their number by reason, and their times."""
+        ...
+
+
+class QueueRoutes:
+    """Adds the routes to an application.
+
+    Args:
+        tokens: one of them must be presented as ``Authorization: Bearer <token>``; empty: nobody has to.
+    """
+
+    def __init__(self, reader: QueueReader, tokens: tuple[str, ...]) -> None:
+        self._reader = reader
+        self._tokens = tuple(token.encode() for token in tokens)
+
+    def add_to(self, app: QuartTrio) -> None:
+        """Register every route of this room."""
+        app.add_url_rule("/queues/<queue>/dlq", "dlq", self._dlq, methods=["GET"])
+        app.add_url_rule("/queues/<queue>/dlq/stats", "dlq-stats", self._statistics, methods=["GET"])
+
+    async def _dlq(self, queue: str) -> Response:
+        if not self._is_allowed():
+            return _unauthorized()
+        entries = self._reader.dead_letters(queue)
+        offset = _whole(request.args.get("offset"), 0)
+        limit = min(_whole(request.args.get("limit"), PAGE_MAX), PAGE_MAX)
+        page = [_shown(entry) for entry in entries[offset : offset + limit]]
+        return json_response({"ok": True, "entries": page, "total": len(entries)})
+
+    async def _statistics(self, queue: str) -> Response:
+        if not self._is_allowed():
+            return _unauthorized()
+        return json_response({"ok": True, "stats": _whole_numbers(self._reader.dead_letter_statistics(queue))})
+
+    def _is_allowed(self) -> bool:
+        if not self._tokens:
+            return True
+        given = request.headers.get("Authorization", "").replace("Bearer ", "", 1).encode("utf-8", "surrogateescape")
+        return any([hmac.compare_digest(given, token) for token in self._tokens])
+
+
+def _unauthorized() -> Response:
+    return json_response({"ok": False, "error": "Unauthorized"}, 401)
+
+
+def _whole(text: str | None, default: int) -> int:
+    """A number of the query: truncated, not below 0; *default* where it is absent or no number."""
+    if text is None:
+        return default
+    try:
+        value = float(text) if text else 0.0
+    except ValueError:
+        return default
+    return max(0, math.trunc(value)) if math.isfinite(value) else default
+
+
+def _shown(entry: DlqEntry) -> Any:
+    """The entry as JSON shows it: payloads decoded, whole numbers without a point."""
+    return _whole_numbers(to_python(msgspec.Raw(msgspec.msgpack.encode(entry))))
+
+
+def _whole_numbers(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _whole_numbers(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_whole_numbers(item) for item in value]
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return int(value)
+    return value
