@@ -247,6 +247,11 @@ class Talker:
         return replies
 
 
+def header(length: int) -> bytes:
+    """The start of a frame that announces so many bytes."""
+    return struct.pack(">I", length)
+
+
 class Wire:
     """The far end of a connection that a real `serve_connection` serves, over a socket pair.
 
@@ -365,3 +370,11 @@ async def wait_for(condition: Callable[[], Any], step_s: float = 0.001) -> None:
 async def settle_down() -> None:
     """Let everybody run until nobody can without time passing."""
     await trio.testing.wait_all_tasks_blocked()
+
+
+async def is_cut(wire: Wire) -> bool:
+    """Whether the server has ended the connection, without another word."""
+    try:
+        return await wire.socket.recv(100) == b""
+    except ConnectionResetError:
+        return True

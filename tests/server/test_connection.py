@@ -4,32 +4,16 @@ Source: protocol 1.1 to 1.5, 5.4; P-1, P-2.
 """
 
 import socket
-import struct
 
 import pytest
 import trio
 
-from bunqueue_trio.config import MAX_FRAME_BYTES, Config
+from bunqueue_trio.config import MAX_FRAME_BYTES
 from bunqueue_trio.engine.history import History
 from bunqueue_trio.errors import StorageError
 from bunqueue_trio.model import commands as c
 from bunqueue_trio.server import connection as connection_module
-from tests.server.fakes import QUEUE, Rig, Wire, frame, pull, pushes, settle_down
-
-TOKENS = Config(auth_tokens=("secret",), preauth_max_frame_bytes=1_000)
-
-
-def header(length: int) -> bytes:
-    return struct.pack(">I", length)
-
-
-async def is_cut(wire: Wire) -> bool:
-    """Whether the server has ended the connection, without another word."""
-    try:
-        return await wire.socket.recv(100) == b""
-    except ConnectionResetError:
-        return True
-
+from tests.server.fakes import QUEUE, Rig, frame, header, is_cut, pull, pushes, settle_down
 
 # one segment sees its own writes
 

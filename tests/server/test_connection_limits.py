@@ -3,29 +3,14 @@
 Source: protocol 1.1 to 1.5; P-2.
 """
 
-import struct
-
 import pytest
 import trio
 
 from bunqueue_trio.config import MAX_FRAME_BYTES, Config
 from bunqueue_trio.server import connection as connection_module
-from tests.server.fakes import FULL, QUEUE, Rig, Wire, frame, pull, pushes, settle_down
+from tests.server.fakes import FULL, QUEUE, Rig, Wire, frame, header, is_cut, pull, pushes, settle_down
 
 TOKENS = Config(auth_tokens=("secret",), preauth_max_frame_bytes=1_000)
-
-
-def header(length: int) -> bytes:
-    return struct.pack(">I", length)
-
-
-async def is_cut(wire: Wire) -> bool:
-    """Whether the server has ended the connection, without another word."""
-    try:
-        return await wire.socket.recv(100) == b""
-    except ConnectionResetError:
-        return True
-
 
 # strangers
 
