@@ -153,7 +153,7 @@ class Admission:
         What `_admit` and `publish` do for them, in one loop; half of a push's time was spent between those calls.
         """
         state = self._state
-        queue = state.queue(queue_name)
+        queue = state.queues.get(queue_name) or state.queue(queue_name)
         queue.is_known = True
         wall_ms = now.wall_ms
         timeline = self._births.first_timeline("waiting", wall_ms)

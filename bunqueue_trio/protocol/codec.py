@@ -61,7 +61,7 @@ def decode_command(body: bytes) -> AnyCommand:
             command.data = received(command.data, may_be_wide)
         # A map of four keys that holds these four holds no option. Saves looking at thirty fields.
         is_plain = body[0] == _FOUR_KEYS and command.data is not ABSENT and command.req_id is not ABSENT
-        command.is_plain = SEEN_PLAIN if is_plain and command.queue is not None else False
+        command.is_plain = SEEN_PLAIN if is_plain and type(command.queue) is str else False
     else:
         take_payloads = _PAYLOADS.get(type(command))
         if take_payloads is not None:

@@ -16,7 +16,8 @@ MAX_QUEUE_UNITS = 256
 
 _is_good_queue: Final = re.compile(r"[A-Za-z0-9_\-.:]+").fullmatch
 _is_decimal: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII).fullmatch
-_known_queues: Final[dict[str, None]] = {}
+known_queues: Final[dict[str, None]] = {}
+"""Names that have passed lately."""
 _KNOWN_QUEUES_MAX = 1_024
 
 
@@ -87,13 +88,13 @@ def pushed_queue(value: Any) -> str:
     Cost: names that passed lately are remembered, a bounded number of them.
     """
     if type(value) is str:
-        if value in _known_queues:
+        if value in known_queues:
             return value
         if value:
             _check_queue_name(value)
-            if len(_known_queues) >= _KNOWN_QUEUES_MAX:
-                _known_queues.clear()
-            _known_queues[value] = None
+            if len(known_queues) >= _KNOWN_QUEUES_MAX:
+                known_queues.clear()
+            known_queues[value] = None
             return value
     elif is_truthy(value):
         raise ValidationError("Queue name contains invalid characters")

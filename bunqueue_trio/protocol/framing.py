@@ -46,6 +46,11 @@ class FrameBuffer:
         if self._head:
             data = self._head + data
             self._head = b""
+        elif len(data) >= _HEADER_BYTES:
+            # A client that waits for each reply sends one frame at a time: no loop for it.
+            (length,) = _read_length(data)
+            if length == len(data) - _HEADER_BYTES and length <= self.max_frame_bytes:
+                return [data[_HEADER_BYTES:]]
         return self._cut(data, 0, [])
 
     @property

@@ -14,6 +14,7 @@ from bunqueue_trio.protocol.fields import (
     MAX_YEAR_MS,
     Check,
     flag,
+    known_queues,
     number,
     pushed_queue,
     text,
@@ -43,11 +44,11 @@ class BatchEntryError(ValidationError):
 
 def check_push(command: Push) -> None:
     """Check and normalise a PUSH."""
-    command.queue = pushed_queue(command.queue)
-    _check_data(command)
-    if command.is_plain is SEEN_PLAIN:
+    if command.is_plain is SEEN_PLAIN and command.queue in known_queues and 0 < len(command.data) <= _SMALL_DATA_BYTES:
         command.is_plain = True
         return
+    command.queue = pushed_queue(command.queue)
+    _check_data(command)
     values = astuple(command)
     command.is_plain = values[_OPTIONS_START:_OPTIONS_END] == _OPTION_DEFAULTS
     if not command.is_plain:

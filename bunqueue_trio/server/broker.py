@@ -69,6 +69,8 @@ class Broker:
         self.has_ended = False
         """Set when the sessions are about to be ended: from then on the engine changes no more."""
         self.is_flushing = False
+        self.waits_for_commit = False
+        """Whether the reply of the last command belongs to the ticket."""
         self.first_dirty_mono_ms: float | None = None
         self.internal_errors = 0
         self.internal_error_since_wall_ms: float | None = None
@@ -91,7 +93,7 @@ class Broker:
             PendingChangeError: await `wait_for_flush`, then execute again.
             FactsNeededError: await `learn`, then execute again.
         """
-        engine = self.engine
+        engine, health = self.engine, self.storage_health
         kind = type(command)
         try:
             checked(command)
@@ -99,11 +101,13 @@ class Broker:
             engine.admission.check_entries(command, error.index)
             raise
         if kind is Push or kind is PushBatch:
-            self._admit_pushes(command)
+            if self.is_closing or health.error is not None:
+                self._admit_pushes()
         elif (kind is Pull or kind is PullBatch) and engine.state.wakes:
             self.serve_waiters(now)  # who has waited longer goes first
         staged_before = len(engine.state.changes.staged)
         reply = engine.execute(command, now, None if client is None else client.id)
+        self.waits_for_commit = engine.state.waits_for_commit
         if reply is None:
             if command.timeout and client is not None and not self.is_closing:
                 waiter = self.waiting.park(client, command, now.mono_ms + command.timeout)
@@ -111,27 +115,25 @@ class Broker:
                 return Parked(waiter)
             return empty_reply(command)
         if len(engine.state.changes.staged) != staged_before:
-            self.storage_health.refuse_while_degraded(self._unstage_all)
-        elif self.storage_health.is_degraded and (kind is Push or kind is PushBatch):
-            self.storage_health.note_buffered(_payload_bytes(command))
+            health.refuse_while_degraded(self._unstage_all)
+        elif health.error is not None and (kind is Push or kind is PushBatch):
+            health.note_buffered(_payload_bytes(command))
         return reply
 
-    @property
-    def waits_for_commit(self) -> bool:
-        """Whether the reply of the last command belongs to the ticket."""
-        return self.engine.state.waits_for_commit
-
     def is_sole_client(self, client: Client) -> bool:
-        """Whether the last two turns were both this client's: nobody else is busy right now."""
+        """Whether nobody else is busy right now: the last two turns were this client's, and it waits for no reply."""
         was_last, self._last_client_id = self._last_client_id == client.id, client.id
-        return was_last
+        return was_last and not self.is_flushing and not client.is_waiting
 
     def after_turn(self, now: Now) -> None:
         """Once per turn of a connection: serve whom its commands woke, and see that a flush and a tick happen."""
-        if self.engine.state.wakes:
-            self.serve_waiters(now)
-        self.note_changes(now)
         state = self.engine.state
+        if state.wakes:
+            if self.waiting.count:
+                self.serve_waiters(now)
+            else:
+                state.wakes.clear()
+        self.note_changes(now)
         if state.timers or state.due:
             self._note_timer(self.engine.next_deadline_mono_ms(now))
 
@@ -163,7 +165,7 @@ class Broker:
                 client.answer(waiter, reply)
                 count -= 1
 
-    def _admit_pushes(self, command: Push | PushBatch) -> None:
+    def _admit_pushes(self) -> None:
         """Refuse pushes that could only be kept in memory: while closing, and when too much waits for the file."""
         if self.is_closing:
             raise StateError("Server is shutting down")

@@ -81,14 +81,15 @@ class Connection:
 
     def _take(self, data: bytes) -> Hold | None:
         """Execute what *data* completes; returns what has to be waited for."""
-        begun_bytes = self._frames.buffered_bytes
+        is_stranger = self._frames.max_frame_bytes != MAX_FRAME_BYTES
+        begun_bytes = self._frames.buffered_bytes if is_stranger else 0
         frames = self._frames.feed(data)
         if frames:
             self._partial_since_s = None  # what is incomplete from here on is another frame
         now = self._broker.clock.now()
         self.session.receive(frames, now)
         hold = self.session.run(now)
-        if not self.session.is_authenticated or self._frames.max_frame_bytes == MAX_FRAME_BYTES:
+        if not is_stranger or not self.session.is_authenticated:
             return hold
         self._frames.max_frame_bytes = MAX_FRAME_BYTES
         self._outbox.max_bytes = self._config.tcp_max_write_queue_bytes
@@ -105,7 +106,10 @@ class Connection:
         max_bytes = READ_BYTES if self.session.is_authenticated else PREAUTH_READ_BYTES
         if not self._frames.has_partial or not self._idle_timeout_s:
             self._partial_since_s = None
-            if self._broker.is_sole_client(self.session) and not self.session.is_waiting:
+            if self._broker.is_sole_client(self.session):
+                if self._lingering.owes_checkpoint:
+                    # Everybody else gets a turn, but we do not sleep: being woken would cost more than all of them.
+                    await trio.lowlevel.checkpoint()
                 data = self._lingering.try_receive(self._stream, max_bytes)
                 if data is not None:
                     return data

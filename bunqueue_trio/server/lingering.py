@@ -28,6 +28,11 @@ class Lingering:
         self._turns_off = 0
         self._streak = 0
 
+    @property
+    def owes_checkpoint(self) -> bool:
+        """True after so many turns that everybody else is due for one before the next `try_receive`."""
+        return self._streak >= TURNS_WITHOUT_CHECKPOINT
+
     def try_receive(self, stream: TcpStream, max_bytes: int) -> bytes | None:
         """The next bytes if they come within a moment; None: wait for them properly.
 
@@ -38,15 +43,13 @@ class Lingering:
             if self._turns_off < TURNS_UNTIL_NEXT_TRY:
                 return None
             self._trust, self._turns_off = 1, 0
-        if self._streak >= TURNS_WITHOUT_CHECKPOINT:
-            self._streak = 0
-            return None
+        self._streak = 1 if self.owes_checkpoint else self._streak + 1
         until = perf_counter() + LINGER_S
         while (data := stream.receive_nowait(max_bytes)) is None:
             if perf_counter() > until:
                 self._trust -= 1
                 self._streak = 0
                 return None
-        self._streak += 1
-        self._trust = min(self._trust + 1, TRUST_MAX)
+        if self._trust < TRUST_MAX:
+            self._trust += 1
         return data

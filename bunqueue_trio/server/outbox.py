@@ -36,16 +36,16 @@ class Outbox:
         """Send, now or as soon as the kernel takes it. Never blocks; on a dead stream nothing happens."""
         if self._stream.is_closed:
             return
-        view = memoryview(data)
+        sent = 0
         if not self._pending:
             try:
-                sent = self._stream.send_nowait(view)
+                sent = self._stream.send_nowait(data)
             except OSError:
                 self._stream.abort()
                 return
-            if sent == len(view):
+            if sent == len(data):
                 return
-            view = view[sent:]
+        view = memoryview(data)[sent:]
         self._pending.append(view)
         self.pending_bytes += len(view)
         if 0 < self.max_bytes < self.pending_bytes:

@@ -125,10 +125,8 @@ class Session:
 
     def receive(self, frames: list[bytes], now: Now) -> None:
         """Take complete frames. Those that are no commands are answered at once, whatever waits in front of them."""
-        for body in frames:
-            if not self._throttle.admit(now.mono_ms):
-                self._refuse("Rate limit exceeded", string_req_id(body))
-                continue
+        admitted = self._throttle.admit(now.mono_ms, len(frames))
+        for body in frames if admitted == len(frames) else frames[:admitted]:
             try:
                 self._commands.append(decode_command(body))
             except UnknownCommandError as error:
@@ -136,6 +134,8 @@ class Session:
                 self._refuse(text, error.req_id)
             except MalformedFrameError as error:
                 self._refuse(str(error), error.req_id)
+        for body in frames[admitted:]:
+            self._refuse("Rate limit exceeded", string_req_id(body))
 
     def run(self, now: Now) -> Hold | None:
         """Execute what has arrived, in order, as far as possible; then send the replies in one go.
@@ -148,6 +148,8 @@ class Session:
         try:
             while True:
                 hold = self._execute_all(now)
+                if not self._broker.waiting.count:
+                    self.flush()  # the client goes on while we see to the rest
                 self._broker.after_turn(now)
                 if hold is not None or not self._commands or len(self._parked) >= MAX_PARKED:
                     break  # else serving the parked pulls has made room for those behind them
@@ -192,7 +194,9 @@ class Session:
                 continue
             commands.popleft()
             if reply is not None:
-                self._deliver(command, reply)
+                if command.req_id is not ABSENT:
+                    reply.req_id = command.req_id
+                self._out.append(encode_frame(reply))
         return None
 
     def _execute(self, command: Any, now: Now) -> Reply | None:

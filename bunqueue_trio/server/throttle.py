@@ -17,16 +17,17 @@ class Throttle:
         self._slices: deque[list[float]] = deque()
         self._count = 0
 
-    def admit(self, mono_ms: float) -> bool:
-        """Count one frame; False when the window is full."""
+    def admit(self, mono_ms: float, count: int = 1) -> int:
+        """Count frames that have arrived together; returns how many of them the window has room for."""
         slices = self._slices
         while slices and slices[0][0] <= mono_ms - self._window_ms:
             self._count -= int(slices.popleft()[1])
-        if self._count >= self._max_requests:
-            return False
-        self._count += 1
+        admitted = min(count, self._max_requests - self._count)
+        if admitted <= 0:
+            return 0
+        self._count += admitted
         if slices and mono_ms < slices[-1][0] + self._step_ms:
-            slices[-1][1] += 1
+            slices[-1][1] += admitted
         else:
-            slices.append([mono_ms, 1])
-        return True
+            slices.append([mono_ms, admitted])
+        return admitted

@@ -19,6 +19,11 @@ class Client(Protocol):
 
     id: int
 
+    @property
+    def is_waiting(self) -> bool:
+        """True while replies are outstanding."""
+        ...
+
     def answer(self, waiter: Waiter, reply: Reply) -> None:
         """Deliver the reply of a pull that was parked. Must not block."""
         ...

@@ -44,7 +44,14 @@ def take_snapshot(changes: Changes, wall_ms: float) -> Snapshot:
         else:
             _write_transition(batch, marks, change, wall_ms)
     for job in changes.jobs:
-        if job.dirty:
+        if job.dirty == Dirty.PLAIN and job.state is JobState.READY and not job.is_stored:
+            # Most rows are new jobs without options that nobody has pulled yet: no detours for them.
+            marks.append((job, Dirty.PLAIN, False))
+            job.dirty = 0
+            job.is_stored = True
+            record = job.record
+            batch.plain.append(records.plain_row(record, job.seq, _queued_name(record, wall_ms)))
+        elif job.dirty:
             _write_job(batch, marks, job, wall_ms)
     for name, value in settings.items():
         if value == DEFAULT_SETTINGS:

@@ -19,9 +19,16 @@ class Stream:
 def test_a_client_that_answers_at_once_is_read_at_once_but_others_get_their_turn():
     lingering, stream = Lingering(), Stream(answers=True)
 
-    turns = [lingering.try_receive(stream, 10) for _ in range(3 * (TURNS_WITHOUT_CHECKPOINT + 1))]
+    owed, turns = [], []
+    for _ in range(3 * TURNS_WITHOUT_CHECKPOINT):
+        owed.append(lingering.owes_checkpoint)
+        turns.append(lingering.try_receive(stream, 10))
 
-    assert turns == ([b"x"] * TURNS_WITHOUT_CHECKPOINT + [None]) * 3
+    assert turns == [b"x"] * len(turns)
+    assert [turn for turn, is_owed in enumerate(owed) if is_owed] == [
+        TURNS_WITHOUT_CHECKPOINT,
+        2 * TURNS_WITHOUT_CHECKPOINT,
+    ]
 
 
 def test_a_client_that_does_not_is_left_alone_and_tried_again_much_later(monkeypatch):

@@ -62,7 +62,7 @@ def test_only_so_many_queue_names_are_remembered():
     for index in range(fields._KNOWN_QUEUES_MAX + 10):
         fields.pushed_queue(f"remembered-{index}")
 
-    assert len(fields._known_queues) <= fields._KNOWN_QUEUES_MAX
+    assert len(fields.known_queues) <= fields._KNOWN_QUEUES_MAX
 
 
 def test_job_data_is_required():
