@@ -219,7 +219,8 @@ async def run_server(
         health = StorageHealth(
             max_backlog_jobs=config.write_backlog_max_jobs, max_backlog_bytes=config.write_backlog_max_bytes
         )
-        server = Server(config, store, Broker(engine, clock, store.find_completed, health))
+        broker = Broker(engine, clock, store.find_completed, health, store, worker_timeout_ms=config.worker_timeout_ms)
+        server = Server(config, store, broker)
         try:
             await server.serve(task_status)
         finally:

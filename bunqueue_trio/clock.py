@@ -17,6 +17,10 @@ class Clock(Protocol):
         """The present moment on both clocks, whole milliseconds as floats. Cost: under 1 µs; never waits."""
         ...
 
+    def stopwatch_ms(self) -> float:
+        """Milliseconds with their fractions since some moment: for the length of what takes microseconds."""
+        ...
+
 
 class SystemClock:
     """The clocks of the operating system."""
@@ -26,6 +30,10 @@ class SystemClock:
     def now(self) -> Now:
         """Read both clocks. The two readings are a fraction of a microsecond apart."""
         return Now(float(time.time_ns() // 1_000_000), float(time.monotonic_ns() // 1_000_000))
+
+    def stopwatch_ms(self) -> float:
+        """Read the finest clock. Cost: 0.1 µs."""
+        return time.perf_counter() * 1000
 
 
 class ManualClock:
@@ -45,6 +53,10 @@ class ManualClock:
     def now(self) -> Now:
         """The same moment until `advance` or `skew` is called."""
         return Now(self._wall_ms, self._mono_ms)
+
+    def stopwatch_ms(self) -> float:
+        """The monotonic clock."""
+        return self._mono_ms
 
     def advance(self, ms: float) -> Now:
         """Let *ms* milliseconds pass on both clocks.
@@ -89,6 +101,10 @@ class TrioClock:
         # Virtual times are sums of fractions of seconds; rounding keeps 0.1 s + 0.2 s at 300 ms.
         mono_ms = float(round((self._current_time() - self._origin_s) * 1000))
         return Now(mono_ms + self._offset_ms, mono_ms)
+
+    def stopwatch_ms(self) -> float:
+        """Trio's time, not rounded."""
+        return self._current_time() * 1000
 
     def skew(self, ms: float) -> None:
         """Make the wall clock jump by *ms*, forwards or backwards. Trio's clock stays."""

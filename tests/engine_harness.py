@@ -1,17 +1,19 @@
 """An engine under test: commands go in as on the wire, commits happen at once or when the test says so."""
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import msgpack
 import msgspec
+import pytest
 from msgspec import Raw
 
 from bunqueue_trio.clock import ManualClock
 from bunqueue_trio.engine.core import Engine
 from bunqueue_trio.engine.history import History
+from bunqueue_trio.engine.reading import ReadNeededError
 from bunqueue_trio.engine.state import FactsNeededError
 from bunqueue_trio.errors import CommandError
 from bunqueue_trio.ids import Ids
@@ -85,6 +87,29 @@ class EngineHarness:
     def send(self, cmd: str, /, connection: int | None = 1, **fields: Any) -> Any:
         """Execute a command; returns the reply record, None for a pull that found nothing."""
         reply = self.engine.execute(self.command(cmd, **fields), self.now, connection)
+        self._after()
+        return reply
+
+    def question(self, cmd: str, /, connection: int | None = 1, **fields: Any) -> tuple[Any, Any]:
+        """A command that only the file can answer, and what it asks the file; no flush may be under way."""
+        command, state = self.command(cmd, **fields), self.engine.state
+        with pytest.raises(ReadNeededError) as unprepared:
+            self.engine.execute(command, self.now, connection)
+        assert unprepared.value.question is None
+        assert state.in_flight is None
+        state.holds_file = True
+        with pytest.raises(ReadNeededError) as needed:
+            self.engine.execute(command, self.now, connection)
+        state.holds_file = False
+        return command, needed.value.question
+
+    def answered(self, command: Any, question: Any, connection: int | None = 1) -> Any:
+        """The reply to a command whose question has been answered."""
+        self.engine.state.answer = question
+        try:
+            reply = self.engine.execute(command, self.now, connection)
+        finally:
+            self.engine.clear_facts()
         self._after()
         return reply
 
@@ -214,9 +239,9 @@ class EngineHarness:
         changes = self.engine.take_changes()
         return Flight(changes, take_snapshot(changes, self.now.wall_ms))
 
-    def land(self, flight: Flight) -> None:
+    def land(self, flight: Flight, *, missing: Sequence[str] = (), kept: Sequence[str] = ()) -> None:
         """The flush has committed."""
-        self.engine.committed(flight.changes, self.now)
+        self.engine.committed(flight.changes, self.now, missing=missing, kept=kept)
         self.batches.append(flight.batch)
         self._check()
 

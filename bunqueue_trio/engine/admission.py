@@ -12,6 +12,8 @@ from heapq import heappush
 from typing import Any
 
 from bunqueue_trio.engine.births import Births
+from bunqueue_trio.engine.catalog import FULL
+from bunqueue_trio.engine.circles import first_in_circle
 from bunqueue_trio.engine.queue_state import QueueState
 from bunqueue_trio.engine.state import FactsNeededError, PendingChangeError, State
 from bunqueue_trio.errors import NotFoundError, StateError, ValidationError
@@ -107,6 +109,7 @@ class Admission:
         queue = state.queue(queue_name)
         self._check_batch_dependencies(entries, _custom_ids(entries))
         for entry in entries:
+            state.not_removing(entry.custom_id)
             if entry.custom_id is not None and (job := state.jobs.get(entry.custom_id)) is not None:
                 self._must_have_arrived(state.settled(job), is_durable)
             if not entry.is_plain and entry.unique_key and (holder := queue.keys.get(entry.unique_key)) is not None:
@@ -122,7 +125,7 @@ class Admission:
                 self._check_dependencies(entry.depends_on, batch_ids)
             except NotFoundError as error:
                 raise ValidationError(f"jobs[{index}]: {error}") from error
-        circle = _first_in_circle(entries)
+        circle = first_in_circle(entries)
         if circle is not None:
             raise ValidationError(f"jobs[{circle}]: Circular dependency")
 
@@ -135,6 +138,8 @@ class Admission:
             if job is not None:
                 if job.state is JobState.STAGED:
                     raise PendingChangeError(job_id)
+            elif state.leaves_with_queue(job_id):
+                raise PendingChangeError(job_id)
             elif job_id not in batch_ids and not state.history.is_finished(job_id):
                 unknown.append(job_id)
         if not unknown:
@@ -160,8 +165,14 @@ class Admission:
         jobs, dirty, ready, new_id = state.jobs, state.changes.jobs, queue.ready, state.ids.job_id
         seq = state.next_seq
         ids = []
+        catalog = queue.catalog
+        block = catalog.tail
+        has_room = wall_ms > block.first[0] and len(block.jobs) < FULL
         for entry in entries:
             job_id = new_id(wall_ms)
+            if not has_room:
+                block = catalog.room_at_end(wall_ms, job_id) or catalog.aside
+                has_room = True
             record = JobRecord(job_id, queue_name, entry.data, wall_ms, wall_ms, wall_ms, timeline)
             job = Job(record, JobState.READY, seq)
             job.dirty = Dirty.PLAIN
@@ -169,10 +180,15 @@ class Admission:
             dirty.append(job)
             job.place = place = (0, 0, wall_ms, seq, job)  # as `ready_entry` makes it
             heappush(ready, place)
+            job.block = block
+            block.jobs.append(job)
             ids.append(job_id)
             seq += 1
         state.next_seq = seq
         queue.waiting_count += len(ids)
+        state.gauges.waiting += len(ids)
+        if block is catalog.aside:
+            catalog.sort_in()
         state.totals.pushed += len(ids)
         state.changes.new_count += len(ids)
         state.wake(queue, len(ids))
@@ -191,11 +207,15 @@ class Admission:
     ) -> tuple[str, str]:
         """Returns the id that stands for the push, and whether it was created, existing or replaced another."""
         state = self._state
+        if custom_id is not None:
+            state.not_removing(custom_id)
         queue = state.queue(queue_name)
         queue.is_known = True
         job = None if custom_id is None else state.jobs.get(custom_id)
         if job is not None and job.state is not JobState.FAILED and not (in_batch and _is_being_removed(job)):
             return self._existing(job, is_durable, mine)
+        if job is not None and job.state is JobState.FAILED:
+            state.settled(job)  # it may be about to come back, or to go
         outcome = CREATED
         expires_at: float | None = None
         holder: Job | None = None  # of the unique key
@@ -249,8 +269,9 @@ class Admission:
         queue = state.queues[record.queue]
         state.totals.pushed += 1
         if job.missing:
-            job.state = JobState.PARKED
-            queue.parked_count += 1
+            queue.park(job)
+        elif record.depends_on:
+            state.release(queue, job, now)
         else:
             state.enqueue(queue, job, now)
 
@@ -365,33 +386,6 @@ class Admission:
 def _custom_ids(entries: list[PushEntry]) -> frozenset[str]:
     # Entries behind the first malformed one are unchecked: their ids may be anything.
     return frozenset(entry.custom_id for entry in entries if type(entry.custom_id) is str)
-
-
-def _first_in_circle(entries: list[PushEntry]) -> int | None:
-    """The index of the first entry that, over custom ids of the batch, depends on itself (SD-19)."""
-    index_of = {entry.custom_id: i for i, entry in enumerate(entries) if entry.custom_id is not None}
-    needs = [[index_of[d] for d in entry.depends_on or () if d in index_of] for entry in entries]
-    blocked_by = [len(n) for n in needs]
-    needed_by: dict[int, list[int]] = {}
-    for index, wanted in enumerate(needs):
-        for other in wanted:
-            needed_by.setdefault(other, []).append(index)
-    _peel(blocked_by, needed_by)
-    # What is left depends on a circle or is in one: peel from the other side.
-    left = {i for i, count in enumerate(blocked_by) if count}
-    wanted_by = [sum(other in left for other in needed_by.get(i, ())) if i in left else 0 for i in range(len(entries))]
-    _peel(wanted_by, {i: [n for n in needs[i] if n in left] for i in left})
-    return next((i for i, count in enumerate(wanted_by) if count), None)
-
-
-def _peel(counts: list[int], neighbours: dict[int, list[int]]) -> None:
-    """Take away whatever has a count of 0, lowering the counts of its neighbours, until nothing changes."""
-    free = [i for i, count in enumerate(counts) if not count]
-    while free:
-        for index in neighbours.get(free.pop(), ()):
-            counts[index] -= 1
-            if not counts[index]:
-                free.append(index)
 
 
 def _is_being_removed(job: Job) -> bool:

@@ -14,6 +14,7 @@ from bunqueue_trio.model.commands import (
     RegisterWorker,
     Resume,
     SetConcurrency,
+    SetDlqConfig,
     SetStallConfig,
     UnregisterWorker,
     WorkerHeartbeat,
@@ -23,7 +24,7 @@ from bunqueue_trio.model.entries import QueueSettings, RateLimit, WorkerInfo
 from bunqueue_trio.model.instant import Now
 from bunqueue_trio.model.job import JobState
 from bunqueue_trio.model.replies import DataReply, Reply
-from bunqueue_trio.model.transitions import SettingsChange, Transition, TransitionKind
+from bunqueue_trio.model.transitions import Removal, SettingsChange, Transition, TransitionKind
 
 DEFAULT_WINDOW_MS = 1_000
 
@@ -46,6 +47,11 @@ class Control:
         """Merge valid keys into the stall policy; the others were dropped by the checks."""
         policy = replace(self._latest(command.queue).stall, **(command.config or {}))
         return self._set(command.queue, stall=policy)
+
+    def set_dlq_config(self, command: SetDlqConfig, now: Now) -> Reply:
+        """Merge valid keys into the policy about dead letters; entries that are there already keep their times."""
+        policy = replace(self._latest(command.queue).dlq, **(command.config or {}))
+        return self._set(command.queue, dlq=policy)
 
     def set_rate_limit(self, command: RateLimitCommand, now: Now) -> Reply:
         """At most ``limit`` deliveries per ``duration`` ms; the bucket starts full. Lifts itself after ``ttl`` ms."""
@@ -90,6 +96,8 @@ class Control:
         for change in reversed(self._state.changes.staged):
             if isinstance(change, SettingsChange) and change.queue == queue_name:
                 return change.settings
+            if isinstance(change, Removal) and change.is_whole and change.queue == queue_name:
+                return QueueSettings()
         if queue_name in self._state.settings_in_flight:
             raise PendingChangeError(queue_name)
         queue = self._state.queues.get(queue_name)

@@ -8,29 +8,41 @@
 The same commands, moments and ids give the same state, bit for bit.
 """
 
-from collections.abc import Callable
-from heapq import heappop, heappush
+from collections.abc import Callable, Mapping, Sequence
+from heapq import heappop
 from typing import Any
 
-from bunqueue_trio.engine import leases
+from bunqueue_trio.engine import dead_letters, leases
 from bunqueue_trio.engine.admission import Admission
+from bunqueue_trio.engine.awaiting import Awaiting
+from bunqueue_trio.engine.cleaning import Cleaning
 from bunqueue_trio.engine.control import Control, Workers
+from bunqueue_trio.engine.dashboards import Dashboards
+from bunqueue_trio.engine.emptying import Emptying
+from bunqueue_trio.engine.explaining import Explaining
 from bunqueue_trio.engine.finishing import Finishing
+from bunqueue_trio.engine.flows import Flows
 from bunqueue_trio.engine.history import History
+from bunqueue_trio.engine.id_source import IdSource
 from bunqueue_trio.engine.invariants import check_invariants
+from bunqueue_trio.engine.letter_commands import LetterCommands
+from bunqueue_trio.engine.linking import Linking
+from bunqueue_trio.engine.lists import Lists
+from bunqueue_trio.engine.log_commands import LogCommands
+from bunqueue_trio.engine.maturing import mature_due, see_to_next
 from bunqueue_trio.engine.moving import Moving
 from bunqueue_trio.engine.queries import Queries
-from bunqueue_trio.engine.queue_state import QueueState
+from bunqueue_trio.engine.reruns import Reruns
 from bunqueue_trio.engine.running import Running
 from bunqueue_trio.engine.settling import Settling
-from bunqueue_trio.engine.state import IdSource, State, is_live
+from bunqueue_trio.engine.state import State, is_live
 from bunqueue_trio.model import commands as c
 from bunqueue_trio.model.changes import Changes
 from bunqueue_trio.model.entries import CompletedJob
 from bunqueue_trio.model.instant import Now
 from bunqueue_trio.model.job import Job
 from bunqueue_trio.model.replies import DataReply, Reply
-from bunqueue_trio.model.transitions import SettingsChange, Staged
+from bunqueue_trio.model.transitions import Removal, SettingsChange, Staged
 
 TIMERS_PER_TICK = 1_000  # a tick that finds more goes on in the next one, so that commands get their turn
 CLOCK_SLACK_MS = 1_000  # smaller steps back are left to the pulls that meet them
@@ -60,7 +72,9 @@ class Engine:
         self.admission = Admission(self.state)
         self.queries = Queries(self.state)
         self.workers = Workers(self.state)
-        self._settling = Settling(self.state, self.admission)
+        self.reruns = Reruns(self.state)
+        self._emptying = Emptying(self.state)
+        self._settling = Settling(self.state, self.admission, self._emptying, self.reruns)
         self._running = Running(self.state, self.queries)
         self._next_sweep_mono_ms = 0.0
         self._handlers = self._dispatch_table()
@@ -68,7 +82,9 @@ class Engine:
     def _dispatch_table(self) -> dict[type, Handler]:
         """One row per command that needs no more than its own fields. A new command is a new row."""
         finishing, control, moving = Finishing(self.state), Control(self.state), Moving(self.state)
-        running, queries = self._running, self.queries
+        running, queries, letters = self._running, self.queries, LetterCommands(self.state)
+        flows, lists = Flows(self.state, queries), Lists(self.state)
+        logs, dashboards = LogCommands(self.state, queries), Dashboards(self.state, queries)
         return {
             c.Push: self.admission.push,
             c.PushBatch: self.admission.push_batch,
@@ -91,10 +107,12 @@ class Engine:
             c.ListQueues: queries.list_queues,
             c.Dlq: queries.dlq,
             c.GetStallConfig: queries.get_stall_config,
+            c.GetDlqConfig: queries.get_dlq_config,
             c.Cancel: control.cancel,
             c.Pause: control.pause,
             c.Resume: control.resume,
             c.SetStallConfig: control.set_stall_config,
+            c.SetDlqConfig: control.set_dlq_config,
             c.RateLimit: control.set_rate_limit,
             c.RateLimitClear: control.clear_rate_limit,
             c.SetConcurrency: control.set_concurrency,
@@ -107,9 +125,28 @@ class Engine:
             c.MoveToDelayed: moving.move_to_delayed,
             c.MoveToWait: moving.move_to_wait,
             c.Discard: moving.discard,
-            c.RetryDlq: moving.retry_dlq,
-            c.PurgeDlq: moving.purge_dlq,
+            c.RetryDlq: letters.retry_dlq,
+            c.PurgeDlq: letters.purge_dlq,
+            c.RetryCompleted: self.reruns.retry_completed,
+            c.Drain: self._emptying.drain,
+            c.Obliterate: self._emptying.obliterate,
+            c.GetJobs: lists.get_jobs,
+            c.GetCountsPerPriority: queries.get_counts_per_priority,
+            c.Clean: Cleaning(self.state).clean,
+            c.AddLog: logs.add,
+            c.GetLogs: logs.get,
+            c.ClearLogs: logs.clear,
+            c.DashboardQueues: dashboards.queues,
+            c.DashboardQueue: dashboards.queue,
             c.WorkerHeartbeat: self.workers.heartbeat,
+            c.WaitJob: Awaiting(self.state, queries).wait_job,
+            c.Explain: Explaining(self.state, queries).explain,
+            c.UpdateParent: Linking(self.state).update_parent,
+            c.GetChildrenValues: flows.get_children_values,
+            c.GetFailedChildrenValues: flows.get_failed_children_values,
+            c.GetIgnoredChildrenFailures: flows.get_ignored_children_failures,
+            c.RemoveChildDependency: flows.remove_child_dependency,
+            c.RemoveUnprocessedChildren: flows.remove_unprocessed_children,
             c.Ping: _ping,
         }
 
@@ -119,7 +156,8 @@ class Engine:
         """Carry out one checked command.
 
         Returns:
-            The reply; None for a pull that found nothing ready, which the caller may park.
+            The reply; None for a pull that found nothing ready and for a WaitJob whose job goes on, which the caller
+            may park.
             ``state.waits_for_commit`` says afterwards whether the reply must wait for the next flush.
         Raises:
             CommandError: refused; nothing has changed.
@@ -140,6 +178,10 @@ class Engine:
             case c.UnregisterWorker():
                 return self.workers.unregister(command, connection_id, now)
         raise TypeError(f"no handler for {type(command).__name__}")
+
+    def lend(self, handlers: Mapping[type, Handler]) -> None:
+        """Have whoever runs the engine answer commands about the server itself; they must change nothing in here."""
+        self._handlers.update(handlers)
 
     def knows(self, command: Any) -> bool:
         """True for commands the engine carries out."""
@@ -163,11 +205,7 @@ class Engine:
         if now.wall_ms < state.last_wall_ms - CLOCK_SLACK_MS:
             self._rewind(now)
         state.last_wall_ms = now.wall_ms
-        while state.due and state.due[0][0] <= now.wall_ms:
-            _, name = heappop(state.due)
-            queue = state.queues.get(name)
-            if queue is not None:
-                self._mature(queue, now)
+        mature_due(state, now)
         for _ in range(TIMERS_PER_TICK):
             if not state.timers or state.timers[0][0] > now.mono_ms:
                 break
@@ -176,6 +214,7 @@ class Engine:
                 leases.look_at(state, target, mono_ms, now)
             else:
                 state.wake(target, target.waiting_count + target.prioritized_count)
+        dead_letters.look_at_due(state, now)
         if now.mono_ms >= self._next_sweep_mono_ms:
             self._next_sweep_mono_ms = now.mono_ms + IDLE_QUEUE_SWEEP_MS
             self._forget_idle_queues()
@@ -188,22 +227,15 @@ class Engine:
         deadline = state.timers[0][0] if state.timers else float("inf")
         if state.due:
             deadline = min(deadline, now.mono_ms + state.due[0][0] - now.wall_ms)
+        if state.letters_due:
+            deadline = min(deadline, now.mono_ms + state.letters_due[0][0] - now.wall_ms)
         return deadline
-
-    def _mature(self, queue: QueueState, now: Now) -> None:
-        """Delayed jobs of one queue have become due; see to the next one of it."""
-        moved = queue.mature(now.wall_ms)
-        if moved:
-            self.state.wake(queue, moved)
-        if queue.delayed:
-            heappush(self.state.due, (queue.delayed[0][0], queue.name))
 
     def _rewind(self, now: Now) -> None:
         """The wall clock has gone back: nothing may run early."""
         for queue in self.state.queues.values():
             queue.rewind(now.wall_ms)
-            if queue.delayed:
-                heappush(self.state.due, (queue.delayed[0][0], queue.name))
+            see_to_next(self.state, queue)
 
     def _forget_idle_queues(self) -> None:
         """Names of queues that hold nothing are not kept for ever (M1)."""
@@ -216,15 +248,23 @@ class Engine:
     def take_changes(self) -> Changes:
         """What the next flush has to carry. Follow up with `committed` or `rejected` before taking again."""
         changes, self.state.changes = self.state.changes, Changes()
-        self.state.settings_in_flight = {s.queue for s in changes.staged if isinstance(s, SettingsChange)}
+        self.state.settings_in_flight = {
+            s.queue for s in changes.staged if isinstance(s, SettingsChange) or (isinstance(s, Removal) and s.is_whole)
+        }
         self.state.set_in_flight(changes)
         return changes
 
-    def committed(self, changes: Changes, now: Now) -> None:
-        """These changes are in the file: let what waited for that take effect."""
+    def committed(self, changes: Changes, now: Now, *, missing: Sequence[str] = (), kept: Sequence[str] = ()) -> None:
+        """These changes are in the file: let what waited for that take effect.
+
+        Args:
+            missing: ids of jobs that were to run again but had no completed row any more.
+            kept: ids of jobs that went with their queue and that the file remembers as completed.
+        """
         self.state.settings_in_flight = set()
         self.state.set_in_flight(None)
-        self._settling.apply(changes.staged, now)
+        self._settling.apply(changes.staged, now, frozenset(missing))
+        self._emptying.remember(kept)
 
     def rejected(self, changes: Changes, restore: Callable[[], None], now: Now) -> None:
         """These changes could not be stored: staged ones are dropped, the others go back in front of newer ones.
@@ -270,10 +310,14 @@ class Engine:
         known = {id(job) for job in merged.jobs}
         merged.jobs.extend(job for job in newer.jobs if job.dirty and id(job) not in known)
         # Deletions are the first thing in a batch, so what the newer changes delete must not be among the older ones.
-        letters_gone, finished = set(newer.letters_gone), set(newer.finished)
-        changes.letters = [entry for entry in changes.letters if entry.job.id not in letters_gone]
-        changes.finished_gone = [job_id for job_id in changes.finished_gone if job_id not in finished]
-        for name in ("reborn", "letters", "letters_gone", "finished", "finished_gone"):
+        for job_id in newer.letters_gone:
+            changes.letters.pop(job_id, None)
+        for job_id in newer.finished:
+            changes.finished_gone.pop(job_id, None)
+        for name in ("letters", "finished", "finished_gone"):
+            getattr(merged, name).update(getattr(changes, name))
+            getattr(merged, name).update(getattr(newer, name))
+        for name in ("reborn", "letters_gone"):
             getattr(merged, name).extend(getattr(changes, name))
             getattr(merged, name).extend(getattr(newer, name))
         merged.expired = changes.expired | newer.expired
@@ -282,7 +326,7 @@ class Engine:
     @property
     def completed_count(self) -> int:
         """How many completed jobs the file holds."""
-        return sum(queue.completed_count for queue in self.state.queues.values())
+        return self.state.gauges.completed
 
     def expire_completed(self, found: list[tuple[str, str]], completed_before_ms: float) -> None:
         """Let completed jobs go, rows and results, with the next flush.
@@ -294,12 +338,17 @@ class Engine:
         state = self.state
         for job_id, queue_name in found:
             known = state.history.get(job_id)
-            if job_id in state.jobs or (known is not None and (known.record.completed_at or 0) > completed_before_ms):
+            is_newer = known is not None and (known.record.completed_at or 0) > completed_before_ms
+            if is_newer or job_id in state.jobs or job_id in state.removing or job_id in state.changes.expired:
                 continue
             state.history.pop(job_id)
+            state.forget_logs(job_id)
             queue = state.queues.get(queue_name)
             if queue is not None and queue.completed_count:
                 queue.completed_count -= 1
+            if job_id in state.dependents:
+                state.history.remember_finished(job_id)
+                state.keep_finished(job_id)  # else a restart would park those who wait for others as well
             state.changes.expired[job_id] = queue_name
 
     def forgotten(self, queue_names: list[str]) -> None:
@@ -317,12 +366,17 @@ class Engine:
 
     def find_facts(self, found: dict[str, CompletedJob | None]) -> None:
         """What the file says about ids a command asked for; forgotten by `clear_facts`."""
-        self.state.facts.update(found)
+        for job_id, completed in found.items():
+            if completed is not None and completed.record.completed_at is None:  # it runs again, beside its old result
+                self.state.old_results[job_id] = completed.result
+                completed = None
+            self.state.facts[job_id] = completed
 
     def clear_facts(self) -> None:
         """The command that needed the facts is through."""
         if self.state.facts:
-            self.state.facts = {}
+            self.state.facts, self.state.old_results = {}, {}
+        self.state.answer = None
 
     # shutdown and self-check
 

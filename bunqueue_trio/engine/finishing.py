@@ -5,7 +5,7 @@ Source: protocol, "Finishing and keeping jobs"; production page, "The ACK plumbi
 
 from msgspec import UNSET, Raw
 
-from bunqueue_trio.engine import leases, retries
+from bunqueue_trio.engine import dead_letters, leases, policies, retries
 from bunqueue_trio.engine.state import State
 from bunqueue_trio.errors import StateError
 from bunqueue_trio.model.commands import ABSENT, Ack, AckBatch, Fail
@@ -120,7 +120,8 @@ class Finishing:
         old = job.record
         kind = TransitionKind.COMPLETE
         if old.remove_on_complete:
-            transition = Transition(kind, job, old, JobState.GONE, keeps_id=old.id in state.dependents)
+            given = result if result else None  # for those who depend on it, as long as they do
+            transition = Transition(kind, job, old, JobState.GONE, result=given, keeps_id=old.id in state.dependents)
         else:
             record = replace(
                 old,
@@ -150,18 +151,18 @@ class Finishing:
                 timeline=extended_timeline(old, failed, again),
             )
             state_after = JobState.DELAYED if record.run_at > now.wall_ms else JobState.READY
-            transition = Transition(TransitionKind.RETRY, job, record, state_after)
+            state.stage_end(Transition(TransitionKind.RETRY, job, record, state_after))
         else:
             timeline = extended_timeline(old, failed)
             record = replace(old, attempts=attempts, stacktrace=stacktrace, timeline=timeline)
             entry = None
             if not old.remove_on_fail:
-                entry = retries.dead_letter(record, retries.MAX_ATTEMPTS_EXCEEDED, error, now)
-            transition = Transition(TransitionKind.BURY, job, record, JobState.GONE, entry=entry)
-        state.stage_end(transition)
+                entry = dead_letters.dead_letter(state, job, record, retries.MAX_ATTEMPTS_EXCEEDED, error, now)
+            burial = Transition(TransitionKind.BURY, job, record, JobState.GONE, entry=entry)
+            policies.stage_failure(state, burial, error, now)
 
 
-def _stacktrace(record: JobRecord, lines: list[str] | None) -> tuple[str, ...] | None:
+def _stacktrace(record: JobRecord, lines: tuple[str, ...] | None) -> tuple[str, ...] | None:
     """The stack to keep: a new one cut to the job's limit, or the old one when none was sent."""
     if lines is None:
         return record.stacktrace

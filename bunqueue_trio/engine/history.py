@@ -1,8 +1,13 @@
 """Finished jobs, as far as memory keeps them: a bounded window over what the file holds whole."""
 
 from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import Raw
 
 from bunqueue_trio.model.entries import CompletedJob
+from bunqueue_trio.model.job import JobRecord
 
 MAX_JOBS = 10_000  # the reference keeps as many results; a record and its result are about 2 KB
 MAX_BYTES = 32 * 1024 * 1024  # large payloads must not turn the window into a leak
@@ -47,6 +52,20 @@ class History:
             self._bytes -= _size(completed)
         return completed
 
+    def forget_queue(self, queue: str) -> list[str]:
+        """Forget the completed jobs of a queue. Returns their ids. O(window)."""
+        gone = [job_id for job_id, completed in self._jobs.items() if completed.record.queue == queue]
+        for job_id in gone:
+            self.pop(job_id)
+        return gone
+
+    def amend(self, record: JobRecord) -> None:
+        """A completed job has another record now; nothing happens when the window no longer holds it."""
+        known = self._jobs.get(record.id)
+        if known is not None:
+            self._jobs[record.id] = CompletedJob(record, known.result)
+            self._bytes += len(record.data) - len(known.record.data)
+
     def remember_finished(self, job_id: str) -> None:
         """Remember the id of a job that completed and was removed: others may still come to depend on it."""
         self._finished[job_id] = None
@@ -65,3 +84,38 @@ class History:
 def _size(completed: CompletedJob) -> int:
     data = len(completed.record.data)
     return data if completed.result is None else data + len(completed.result)
+
+
+class KeptResults:
+    """Results of jobs removed on completion, for as long as an unfinished job depends on them.
+
+    Bounded in bytes: the oldest go first. In memory only: after a restart such a dependency counts as completed, but
+    without a result.
+    """
+
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self._results: OrderedDict[str, Raw] = OrderedDict()
+        self._max_bytes = max_bytes
+        self._bytes = 0
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._results)
+
+    def keep(self, job_id: str, result: Raw) -> None:
+        """Remember the result of a job whose completion has committed."""
+        self.forget(job_id)
+        self._results[job_id] = result
+        self._bytes += len(result)
+        while self._bytes > self._max_bytes and len(self._results) > 1:
+            _, oldest = self._results.popitem(last=False)
+            self._bytes -= len(oldest)
+
+    def get(self, job_id: Any) -> Raw | None:
+        """The result, if it is still kept."""
+        return self._results.get(job_id) if type(job_id) is str else None
+
+    def forget(self, job_id: str) -> None:
+        """Nobody depends on it any more."""
+        result = self._results.pop(job_id, None)
+        if result is not None:
+            self._bytes -= len(result)

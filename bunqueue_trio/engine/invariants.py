@@ -2,10 +2,12 @@
 
 from collections import Counter
 
+from bunqueue_trio.engine.catalog import LIVE_KINDS, key_of, kind_of
 from bunqueue_trio.engine.queue_state import QueueState
 from bunqueue_trio.engine.state import State
 from bunqueue_trio.errors import InvariantError
 from bunqueue_trio.model.job import Job, JobState
+from bunqueue_trio.model.transitions import Amendment
 
 
 def check_invariants(state: State) -> None:
@@ -29,6 +31,8 @@ def check_invariants(state: State) -> None:
         _check_queue(state, queue, by_queue.get(name, []))
     active = sum(queue.active_count for queue in state.queues.values())
     _require(active == state.active_count, f"{state.active_count} active in all, counted {active}")
+    _check_gauges(state)
+    _check_logs(state)
     for connection_id, held in state.held.items():
         for job_id, job in held.items():
             lease = job.lease
@@ -37,6 +41,47 @@ def check_invariants(state: State) -> None:
     for dependency, waiting in state.dependents.items():
         for job_id in waiting:
             _require(job_id in state.jobs, f"{job_id} waits for {dependency} but is gone")
+    _check_flows(state)
+
+
+def _check_flows(state: State) -> None:
+    for job_id, job in state.jobs.items():
+        missing = job.missing or set()
+        _require(job.state is not JobState.PARKED or bool(missing), f"{job_id} is parked and waits for nothing")
+        for dependency in missing:
+            is_known = dependency in job.record.depends_on and job_id in state.dependents.get(dependency, ())
+            _require(is_known, f"{job_id} waits for {dependency}, which does not know")
+        _require(job.state is not JobState.FAILED or job.child_failures is None, f"dead letter {job_id} has failures")
+    for job_id in state.kept_results:
+        _require(job_id in state.kept_finished, f"the result of {job_id} is kept for nobody")
+    for job_id in state.awaited:
+        awaited = state.jobs.get(job_id)
+        is_going_on = awaited is not None and awaited.state is not JobState.FAILED
+        _require(is_going_on, f"{job_id} is awaited but has ended")
+    flying = [] if state.in_flight is None else state.in_flight.staged
+    amended = {change.record.id for change in (*flying, *state.changes.staged) if isinstance(change, Amendment)}
+    _require(amended == state.amending, f"amending {sorted(state.amending)}, staged {sorted(amended)}")
+
+
+def _check_gauges(state: State) -> None:
+    queues = state.queues.values()
+    gauges = state.gauges
+    counted = {
+        "waiting": (gauges.waiting, sum(queue.waiting_count for queue in queues)),
+        "prioritized": (gauges.prioritized, sum(queue.prioritized_count for queue in queues)),
+        "delayed": (gauges.delayed, sum(queue.delayed_count for queue in queues)),
+        "parked": (gauges.parked, sum(queue.parked_count for queue in queues)),
+        "completed": (gauges.completed, sum(queue.completed_count for queue in queues)),
+        "dead": (gauges.dead, sum(len(queue.letters) for queue in queues)),
+    }
+    for what, (kept, recount) in counted.items():
+        _require(kept == recount, f"all queues: {kept} {what}, counted {recount}")
+
+
+def _check_logs(state: State) -> None:
+    total, most, least = state.logs.recounted()
+    _require(total == state.logs.total_bytes, f"logs: {state.logs.total_bytes} bytes, counted {total}")
+    _require(least > 0 and most <= state.logs.max_lines, f"logs: between {least} and {most} lines of a job")
 
 
 def _check_queue(state: State, queue: QueueState, jobs: list[Job]) -> None:
@@ -54,6 +99,9 @@ def _check_queue(state: State, queue: QueueState, jobs: list[Job]) -> None:
     }
     for what, (kept, recount) in counted.items():
         _require(kept == recount, f"queue {queue.name}: {kept} {what}, counted {recount}")
+    _check_lists(queue, jobs)
+    _check_removal(queue)
+    _check_letters(state, queue)
     heaps = [queue.ready, queue.delayed, *(group.aside for group in queue.groups.values())]
     placed = Counter(id(e[-1]) for heap in heaps for e in heap if e[-1].place is e)
     for job in jobs:
@@ -73,6 +121,52 @@ def _check_queue(state: State, queue: QueueState, jobs: list[Job]) -> None:
         _require(job.record.unique_key == key, f"key {key} of {queue.name} is held by a job without it")
         is_letter = job.state is JobState.FAILED and job.staged is None  # one that is on its way back has its key
         _require(not is_letter, f"key {key} of {queue.name} is held by a dead letter")
+
+
+def _check_removal(queue: QueueState) -> None:
+    removal = queue.removal
+    if removal is not None:
+        _require(not removal.is_dropped and removal.queue == queue.name, f"queue {queue.name}: a removal gone by")
+        for job in removal.jobs:
+            _require(job.staged is not None, f"{job.record.id} is to be removed but does not wait for it")
+            _require(job.record.queue == queue.name, f"{job.record.id} is to be removed with another queue")
+
+
+def _check_letters(state: State, queue: QueueState) -> None:
+    """Each dead letter that time may end or retry is looked at some time."""
+    if not queue.letters:
+        return
+    policy = queue.settings.dlq
+    watched = {id(entry) for _, _, entry in state.letters_due}
+    for job_id, entry in queue.letters.items():
+        may_return = policy.auto_retry and entry.retry_count < policy.max_auto_retries
+        is_timed = entry.expires_at is not None or (may_return and entry.next_retry_at is not None)
+        _require(not is_timed or id(entry) in watched, f"dead letter {job_id} is never looked at")
+
+
+def _check_lists(queue: QueueState, jobs: list[Job]) -> None:
+    """Every job that clients can see is listed once, in a block of its range, and counted as what it is."""
+    listed: list[Job] = []
+    before = None
+    for block in queue.catalog.blocks:
+        members = [job for job in block.jobs if job.block is block]
+        _require(before is None or before < block.first, f"queue {queue.name}: blocks out of order")
+        before = block.first
+        stale = len(block.jobs) - len(members)
+        _require(block.stale_count == stale, f"queue {queue.name}: {block.stale_count} stale in a block, not {stale}")
+        kinds = Counter(kind_of(job) for job in members)
+        for kind in LIVE_KINDS:
+            kept = block.count((kind,))
+            _require(kept == kinds[kind], f"queue {queue.name}: {kept} of kind {kind} in a block, not {kinds[kind]}")
+        listed += members
+    keys = [key_of(job) for block in queue.catalog.blocks for job in block.in_order()]
+    _require(keys == sorted(keys), f"queue {queue.name}: lists are out of order")
+    visible = [job for job in jobs if not (job.state is JobState.STAGED and job.staged and not job.staged.held_kind)]
+    expected = sorted(job.record.id for job in visible)
+    _require(sorted(job.record.id for job in listed) == expected, f"queue {queue.name}: lists do not show its jobs")
+    queued = (JobState.READY, JobState.DELAYED)
+    priorities = Counter(job.record.priority for job in jobs if job.state in queued and job.record.priority)
+    _require(queue.priorities == priorities, f"queue {queue.name}: {queue.priorities} by priority, not {priorities}")
 
 
 def _require(holds: bool, what: str) -> None:

@@ -13,7 +13,7 @@ the lease, and the entry finds out when it surfaces. So a heartbeat costs no hea
 Source: protocol, sections 5 to 7.
 """
 
-from bunqueue_trio.engine import retries
+from bunqueue_trio.engine import policies, retries
 from bunqueue_trio.engine.heaps import first
 from bunqueue_trio.engine.queue_state import QueueState
 from bunqueue_trio.engine.state import State, is_live
@@ -26,6 +26,7 @@ from bunqueue_trio.model.leases import Lease, TakenBack
 STALL_RECHECK_MS = 5_000  # a job must be found stalled twice, this far apart
 SAME_MOMENT_MS = 1_000  # a wall clock that is further behind the last lease than this was put back
 UNLIMITED_LOOK_MS = 60_000  # how often to look at a job that nothing can end, for settings may change
+PARENT_BUSY_MS = 20  # a commit or two: how long a job that may not fail yet is left alone
 NEVER = float("inf")
 
 
@@ -46,7 +47,10 @@ def next_ready(state: State, queue: QueueState, now: Now) -> Job | None:
     while (job := first(queue.ready)) is not None:
         record = job.record
         if record.ttl is not None and now.wall_ms > record.created_at + record.ttl:
-            state.drop(job)
+            if policies.must_wait(state, record, now):
+                _look_again(state, queue, now.mono_ms + PARENT_BUSY_MS, now)
+                return None
+            policies.drop(state, job, "Job ttl expired", now)
         elif record.run_at > now.wall_ms:
             queue.put_back(job)
         elif record.group_id is not None and queue.group(record.group_id).active is not None:
@@ -91,8 +95,7 @@ def grant(
         expires_mono_ms=expires,
         heartbeat_mono_ms=now.mono_ms,
     )
-    job.state = JobState.ACTIVE
-    queue.active_count += 1
+    queue.activate(job)
     state.active_count += 1
     if record.group_id is not None:
         queue.group(record.group_id).active = job
@@ -182,8 +185,13 @@ def release(state: State, job: Job, now: Now, *, is_orderly: bool) -> None:
     if job.is_from_cron:
         state.drop(job)
     elif not is_orderly and record.attempts + 1 >= record.max_attempts:
+        assert job.lease is not None
+        if policies.must_wait(state, record, now):
+            job.lease.connection_id, job.lease.is_lost = None, True
+            _arm(state, job, job.lease, now.mono_ms + PARENT_BUSY_MS)
+            return
         record.attempts += 1
-        retries.bury(state, job, retries.WORKER_LOST, "Connection lost while the job was active", now)
+        policies.bury(state, job, retries.WORKER_LOST, "Connection lost while the job was active", now)
     else:
         charge = 0 if is_orderly else 1
         retries.take_back(state, job, TakenBack.DISCONNECT, now, attempts=charge, stalls=0, run_at=record.run_at)
@@ -196,6 +204,12 @@ def look_at(state: State, job: Job, armed_for_mono_ms: float, now: Now) -> None:
         return
     if job.staged is not None:  # its holder has just finished it; look again should that fail
         _arm(state, job, lease, now.mono_ms + STALL_RECHECK_MS)
+        return
+    if lease.is_lost:
+        release(state, job, now, is_orderly=False)
+        return
+    if policies.must_wait(state, job.record, now):
+        _arm(state, job, lease, now.mono_ms + PARENT_BUSY_MS)
         return
     timeout = job.record.timeout
     if timeout and now.mono_ms >= lease.started_mono_ms + timeout:
@@ -237,10 +251,11 @@ def _time_out(state: State, job: Job, now: Now) -> None:
         return
     record.timeline = extended_timeline(record, failed)
     state.totals.failed += 1
+    state.queues[record.queue].total_failed += 1
     if record.remove_on_fail:
-        state.drop(job)
+        policies.drop(state, job, error, now)
     else:
-        retries.bury(state, job, retries.MAX_ATTEMPTS_EXCEEDED, error, now)
+        policies.bury(state, job, retries.MAX_ATTEMPTS_EXCEEDED, error, now)
 
 
 def _expire(state: State, job: Job, lease: Lease, now: Now) -> None:
@@ -259,7 +274,7 @@ def _expire(state: State, job: Job, lease: Lease, now: Now) -> None:
         error = f"Lock expired after {lease.renewal_count} renewals"
     else:
         error = f"Lock expired at max attempts ({record.max_attempts})"
-    retries.bury(state, job, reason, error, now)
+    policies.bury(state, job, reason, error, now)
 
 
 def _stall(state: State, job: Job, now: Now) -> None:
@@ -278,9 +293,9 @@ def _stall(state: State, job: Job, now: Now) -> None:
         run_at = retries.retry_at(record, record.attempts, now, state.ids.jitter())
         retries.take_back(state, job, TakenBack.STALL, now, attempts=0, stalls=0, run_at=run_at)
     elif reason == retries.STALLED:
-        retries.bury(state, job, reason, f"Job stalled {record.stall_count} times", now)
+        policies.bury(state, job, reason, f"Job stalled {record.stall_count} times", now)
     else:
-        retries.bury(state, job, reason, f"Job stalled at max attempts ({record.max_attempts})", now)
+        policies.bury(state, job, reason, f"Job stalled at max attempts ({record.max_attempts})", now)
 
 
 def _is_stalled(state: State, job: Job, lease: Lease, now: Now) -> bool:
@@ -324,8 +339,17 @@ def _spend_token(state: State, queue: QueueState, now: Now) -> bool:
         return True
     if bucket.take(now):
         return True
-    refill = bucket.next_token_mono_ms(now)
-    if refill is not None and not now.mono_ms < queue.refill_mono_ms <= refill:
-        queue.refill_mono_ms = refill
-        state.arm(refill, queue)
+    moments = [bucket.next_token_mono_ms(now)]
+    if bucket.expires_at is not None:
+        moments.append(now.mono_ms + bucket.expires_at - now.wall_ms)  # too early if that clock goes back: asked again
+    ahead = [moment for moment in moments if moment is not None]
+    if ahead:
+        _look_again(state, queue, min(ahead), now)
     return False
+
+
+def _look_again(state: State, queue: QueueState, mono_ms: float, now: Now) -> None:
+    """Have the pulls that wait for *queue* try again then; those that poll set no further timer."""
+    if not now.mono_ms < queue.refill_mono_ms <= mono_ms:
+        queue.refill_mono_ms = mono_ms
+        state.arm(mono_ms, queue)

@@ -1,16 +1,18 @@
-"""Commands that change a job which has not finished, or bring one back from the dead letters.
+"""Commands that change one job which has not finished, or bring it back from the dead letters.
 
 Each takes effect when it has committed. A queued job leaves its place for that time, so that no pull can get it in its
 old form; an active one stays with its holder until then.
 
-Source: commands, "Job management" and "Dead letter queue".
+Source: commands, "Job management".
 """
 
 from heapq import nsmallest
 from math import ceil
 from typing import Any, NoReturn
 
-from bunqueue_trio.engine import retries
+from msgspec import UNSET
+
+from bunqueue_trio.engine import dead_letters, policies, retries
 from bunqueue_trio.engine.queue_state import QueueState
 from bunqueue_trio.engine.state import State
 from bunqueue_trio.errors import NotFoundError, StateError
@@ -23,12 +25,10 @@ from bunqueue_trio.model.commands import (
     MoveToWait,
     Promote,
     PromoteJobs,
-    PurgeDlq,
-    RetryDlq,
     Update,
 )
 from bunqueue_trio.model.instant import Now
-from bunqueue_trio.model.job import Job, JobState, TimelineEntry, extended_timeline, queued_state, replace, shown_state
+from bunqueue_trio.model.job import Job, JobState, replace, shown_state
 from bunqueue_trio.model.replies import CountReply, Reply
 from bunqueue_trio.model.transitions import Transition, TransitionKind
 
@@ -80,7 +80,7 @@ class Moving:
         """Make the delayed jobs of a queue ready, oldest first, at most ``count`` of them. O(delayed jobs)."""
         queue = self._state.queues.get(command.queue)
         delayed = [] if queue is None else _delayed(queue, now)
-        if command.count is not None:
+        if command.count is not UNSET:
             delayed = nsmallest(command.count, delayed, key=_age)
         for job in delayed:
             self._change(job, 0, run_at=now.wall_ms)
@@ -125,71 +125,23 @@ class Moving:
         if job is None or job.state is JobState.PARKED:
             self._refuse_move(self._shown(job, command.id, now))
         if job.state is JobState.FAILED:
-            if not self._revive(job, now):
+            if not dead_letters.revive(self._state, job, now):
                 raise StateError("Unique key of the job is held by another job")
         elif job.state is JobState.ACTIVE or job.record.run_at > now.wall_ms:
             self._requeue(job, now.wall_ms)
         return Reply()
 
     def discard(self, command: Discard, now: Now) -> Reply:
-        """Send a queued or active job to the dead letters; its attempts stay as they are.
+        """Send a queued or active job to the dead letters; its attempts stay as they are. A final failure (CD-20).
 
         Raises:
             NotFoundError: parked, finished or unknown.
         """
         job = self._find(command.id, QUEUED | {JobState.ACTIVE}, "Job not found")
-        entry = retries.dead_letter(job.record, "unknown", None, now)
-        self._state.stage_end(Transition(TransitionKind.DISCARD, job, job.record, JobState.GONE, entry=entry))
+        entry = dead_letters.dead_letter(self._state, job, job.record, retries.UNKNOWN, None, now)
+        discard = Transition(TransitionKind.DISCARD, job, job.record, JobState.GONE, entry=entry)
+        policies.stage_failure(self._state, discard, None, now)
         return Reply()
-
-    def retry_dlq(self, command: RetryDlq, now: Now) -> CountReply:
-        """Bring dead letters of a queue back, one by id or the oldest ``count``, all in one transaction.
-
-        One whose unique key another job holds by now is skipped and not counted (CD-13).
-        """
-        letters = self._letters(command.queue, command.job_id, command.count)
-        return CountReply(count=sum(self._revive(job, now) for job in letters))
-
-    def purge_dlq(self, command: PurgeDlq, now: Now) -> CountReply:
-        """Delete all dead letters of a queue for good."""
-        letters = self._letters(command.queue, None, None)
-        for job in letters:
-            job.staged = purge = Transition(TransitionKind.PURGE, job, job.record, JobState.GONE)
-            self._state.stage(purge)
-        return CountReply(count=len(letters))
-
-    def _letters(self, queue_name: str, job_id: str | None, count: int | None) -> list[Job]:
-        state = self._state
-        queue = state.queues.get(queue_name)
-        if queue is None:
-            return []
-        ids = list(queue.letters) if job_id is None else [job_id] if job_id in queue.letters else []
-        return [state.settled(state.jobs[found]) for found in ids[:count]]
-
-    def _revive(self, job: Job, now: Now) -> bool:
-        """Stage the return of a dead letter. False when its unique key is taken."""
-        state = self._state
-        old = job.record
-        queue = state.queues[old.queue]
-        if old.unique_key is not None:
-            holder = queue.keys.get(old.unique_key)
-            if holder is not None and holder is not job:
-                return False
-            queue.keys[old.unique_key] = job
-        record = replace(
-            old,
-            attempts=0,
-            stall_count=0,
-            run_at=now.wall_ms,
-            last_heartbeat=now.wall_ms,
-            started_at=None,
-            timeline=extended_timeline(old, TimelineEntry(queued_state(old, now.wall_ms), now.wall_ms)),
-        )
-        job.seq = state.next_seq
-        state.next_seq += 1
-        job.staged = revival = Transition(TransitionKind.REVIVE, job, record, JobState.READY, dirty=Dirty.FULL)
-        state.stage(revival)
-        return True
 
     def _requeue(self, job: Job, run_at: float) -> None:
         """Another run time for a queued job; an active one is taken from its holder without charging anything."""

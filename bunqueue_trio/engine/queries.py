@@ -3,12 +3,17 @@
 from copy import copy
 from typing import Any
 
+from msgspec import Raw
+
+from bunqueue_trio.engine import retries
 from bunqueue_trio.engine.queue_state import QueueState
-from bunqueue_trio.engine.state import State
+from bunqueue_trio.engine.state import FactsNeededError, State
 from bunqueue_trio.errors import NotFoundError, StateError
 from bunqueue_trio.model.commands import (
     Count,
     Dlq,
+    GetCountsPerPriority,
+    GetDlqConfig,
     GetJob,
     GetJobByCustomId,
     GetJobCounts,
@@ -25,9 +30,11 @@ from bunqueue_trio.model.job import Job, JobState, shown_state
 from bunqueue_trio.model.replies import (
     CountReply,
     CountsReply,
+    DlqConfigReply,
     JobReply,
     JobsReply,
     PausedReply,
+    PriorityCountsReply,
     ProgressReply,
     QueuesReply,
     ResultReply,
@@ -60,7 +67,7 @@ class Queries:
             NotFoundError: no such job.
             FactsNeededError: only the file can tell.
         """
-        job = self._visible(command.id)
+        job = self.visible(command.id)
         if job is not None:
             record = copy(job.record)
             record.state = shown_state(job, now.wall_ms)
@@ -74,36 +81,61 @@ class Queries:
 
     def get_state(self, command: GetState, now: Now) -> StateReply:
         """The state; ``unknown`` for an id that names no job, echoed as sent."""
-        job = self._visible(command.id)
+        job = self.visible(command.id)
         if job is not None:
             return StateReply(id=command.id, state=shown_state(job, now.wall_ms))
         completed = self._state.completed(command.id)
         return StateReply(id=command.id, state="unknown" if completed is None else "completed")
 
-    def _visible(self, job_id: Any) -> Job | None:
+    def visible(self, job_id: Any) -> Job | None:
         """The job as clients may see it: what waits for its commit has not happened yet."""
         job = self._state.find(job_id)
         if job is None or job.state is not JobState.STAGED:
             return job
         staged = job.staged
         assert staged is not None
-        return staged.former if staged.kind is TransitionKind.PUBLISH else job
+        return staged.former if staged.kind in (TransitionKind.PUBLISH, TransitionKind.RERUN) else job
 
     def get_result(self, command: GetResult, now: Now) -> ResultReply:
-        """The result; null when there is none, whatever the reason."""
-        completed = None if self._state.find(command.id) is not None else self._state.completed(command.id)
-        return ResultReply(id=command.id, result=None if completed is None else completed.result)
-
-    def get_job_by_custom_id(self, command: GetJobByCustomId, now: Now) -> JobReply:
-        """A queued, parked or active job by its custom id, without its state.
+        """The result; null when there is none, whatever the reason. A job that runs again still has its old one.
 
         Raises:
-            NotFoundError: no live job has it.
+            FactsNeededError: only the file can tell.
+        """
+        kept = self._state.kept_results.get(command.id)
+        if kept is not None:
+            return ResultReply(id=command.id, result=kept)
+        job = self.visible(command.id)
+        if job is not None:
+            return ResultReply(id=command.id, result=self._old_result(job))
+        completed = self._state.completed(command.id)
+        return ResultReply(id=command.id, result=None if completed is None else completed.result)
+
+    def _old_result(self, job: Job) -> Raw | None:
+        if job.past is None or not job.past.has_result:
+            return None
+        job_id = job.record.id
+        if job_id not in self._state.facts:
+            raise FactsNeededError([job_id])
+        return self._state.old_results.get(job_id)
+
+    def get_job_by_custom_id(self, command: GetJobByCustomId, now: Now) -> JobReply:
+        """A queued, parked, active or discarded job by its custom id, without its state.
+
+        Raises:
+            NotFoundError: none has it. A job that has completed or failed for good has it no longer.
         """
         job = self._state.find(command.custom_id)
-        if job is None or job.record.custom_id is None or job.state in (JobState.STAGED, JobState.FAILED):
+        if job is None or job.record.custom_id is None or job.state is JobState.STAGED:
+            raise NotFoundError("Job not found")
+        if job.state is JobState.FAILED and not self._is_discarded(job):
             raise NotFoundError("Job not found")
         return JobReply(job=job.record)
+
+    def _is_discarded(self, letter: Job) -> bool:
+        """Whether a dead letter has come by Discard, the one way that names neither a reason nor an error."""
+        entry = self._state.queues[letter.record.queue].letters.get(letter.record.id)
+        return entry is not None and entry.reason == retries.UNKNOWN and entry.error is None
 
     def get_progress(self, command: GetProgress, now: Now) -> ProgressReply:
         """Progress of an active job.
@@ -155,6 +187,13 @@ class Queries:
             }
         )
 
+    def get_counts_per_priority(self, command: GetCountsPerPriority, now: Now) -> PriorityCountsReply:
+        """How many jobs are queued by priority, from the lowest to the highest."""
+        queue = self._state.queues.get(command.queue)
+        if queue is None:
+            return PriorityCountsReply(queue=command.queue)
+        return PriorityCountsReply(queue=command.queue, counts=queue.count_per_priority)
+
     def is_paused(self, command: IsPaused, now: Now) -> PausedReply:
         """Whether the queue is paused; one nobody has used is not."""
         queue = self._state.queues.get(command.queue)
@@ -191,6 +230,11 @@ class Queries:
             "oldestEntry": min(times, default=None),
             "newestEntry": max(times, default=None),
         }
+
+    def get_dlq_config(self, command: GetDlqConfig, now: Now) -> DlqConfigReply:
+        """The queue's policy about dead letters."""
+        queue = self._state.queues.get(command.queue)
+        return DlqConfigReply() if queue is None else DlqConfigReply(config=queue.settings.dlq)
 
     def get_stall_config(self, command: GetStallConfig, now: Now) -> StallConfigReply:
         """The queue's stall policy."""

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
 
+from bunqueue_trio.engine.catalog import ACTIVE, DELAYED, FAILED, PARKED, PRIORITIZED, Catalog
+from bunqueue_trio.engine.gauges import Gauges, Letters, Summed
 from bunqueue_trio.engine.heaps import Entry, compact, first, push_delayed, push_ready, ready_entry
 from bunqueue_trio.engine.limits import TokenBucket
-from bunqueue_trio.model.entries import DEFAULT_SETTINGS, DlqEntry, QueueSettings
+from bunqueue_trio.model.entries import DEFAULT_SETTINGS, QueueSettings
 from bunqueue_trio.model.job import Job, JobState
+from bunqueue_trio.model.transitions import Removal
 
 
 class Group:
@@ -24,31 +27,45 @@ class QueueState:
     """The jobs of one queue that are not finished.
 
     Counters are maintained, never recounted: ``waiting_count`` and ``prioritized_count`` split the ready jobs by
-    priority. A group member set aside stays READY and counted: only its heap differs.
+    priority. A group member set aside stays READY and counted: only its heap differs. ``gauges`` are the sums over all
+    queues; a queue that is given up takes what it still counts out of them with `retire`.
+
+    ``priorities`` counts queued jobs per priority other than 0; ``catalog`` lists what the counters count.
+    ``total_completed`` and ``total_failed`` count since the queue became known.
     """
 
     __slots__ = (
+        "_completed_count",
+        "_parked_count",
         "active_count",
         "bucket",
-        "completed_count",
+        "catalog",
         "delayed",
         "delayed_count",
+        "gauges",
         "groups",
         "is_known",
         "keys",
         "letters",
         "name",
-        "parked_count",
+        "priorities",
         "prioritized_count",
         "ready",
         "refill_mono_ms",
+        "removal",
         "settings",
         "staged_count",
+        "total_completed",
+        "total_failed",
         "waiting_count",
     )
 
-    def __init__(self, name: str) -> None:
+    completed_count = Summed("completed")
+    parked_count = Summed("parked")
+
+    def __init__(self, name: str, gauges: Gauges | None = None) -> None:
         self.name = name
+        self.gauges = Gauges() if gauges is None else gauges
         self.settings: QueueSettings = DEFAULT_SETTINGS
         self.bucket: TokenBucket | None = None
         self.refill_mono_ms = 0.0
@@ -57,14 +74,20 @@ class QueueState:
         self.delayed: list[Entry] = []
         self.groups: dict[str, Group] = {}
         self.keys: dict[str, Job] = {}
-        self.letters: dict[str, DlqEntry] = {}
+        self.letters = Letters(self.gauges)
+        self.catalog = Catalog()
+        self.priorities: dict[int, int] = {}
         self.is_known = False
+        self.removal: Removal | None = None
+        """A Drain or Obliterate that waits for its commit; there is one at a time."""
         self.waiting_count = 0
         self.prioritized_count = 0
         self.delayed_count = 0
-        self.parked_count = 0
+        self._parked_count = 0
         self.active_count = 0
-        self.completed_count = 0
+        self._completed_count = 0
+        self.total_completed = 0
+        self.total_failed = 0
         self.staged_count = 0
         """Changes of its jobs that wait for their commit; such a job may be counted nowhere else."""
 
@@ -82,15 +105,39 @@ class QueueState:
             or self.active_count
             or self.completed_count
             or self.staged_count
+            or self.removal is not None
             or self.letters
             or self.settings != DEFAULT_SETTINGS
         )
 
+    @property
+    def count_per_priority(self) -> dict[str, int]:
+        """How many jobs are queued with each priority, by its decimal text, from the lowest that anybody has."""
+        counts = dict(self.priorities)
+        if plain := self.queued_count - sum(counts.values()):
+            counts[0] = plain
+        return {str(priority): counts[priority] for priority in sorted(counts)}
+
+    def retire(self) -> None:
+        """The queue is given up with all it holds: the gauges count it no longer."""
+        gauges = self.gauges
+        gauges.waiting -= self.waiting_count
+        gauges.prioritized -= self.prioritized_count
+        gauges.delayed -= self.delayed_count
+        gauges.parked -= self._parked_count
+        gauges.completed -= self._completed_count
+        gauges.dead -= len(self.letters)
+        self.gauges = self.letters.gauges = Gauges()
+
     def insert(self, job: Job, wall_ms: float) -> bool:
         """Queue *job*, ready or delayed by its run time. Returns True when it is ready."""
+        if job.block is None:
+            self.catalog.add(job)
+        if job.record.priority:
+            self._count_priority(job, 1)
         if job.record.run_at > wall_ms:
             job.state = JobState.DELAYED
-            self.delayed_count += 1
+            self._count_delayed(job, 1)
             push_delayed(self.delayed, job)
             return False
         job.state = JobState.READY
@@ -101,8 +148,10 @@ class QueueState:
     def remove(self, job: Job) -> None:
         """Take *job* out of the order, whatever heap it stands in. Its state is the caller's to set."""
         job.place = None
+        if job.record.priority:
+            self._count_priority(job, -1)
         if job.state is JobState.DELAYED:
-            self.delayed_count -= 1
+            self._count_delayed(job, -1)
             compact(self.delayed, self.delayed_count)
         else:
             self._count_ready(job, -1)
@@ -110,11 +159,70 @@ class QueueState:
             if job.record.group_id is not None:
                 self._next_of_group(job.record.group_id)
 
+    def take_queued(self) -> list[Job]:
+        """Take every ready and delayed job out of the order. Their states are the caller's to set, and lists go on
+        counting them as what they were.
+
+        Cost: O(queued jobs), some 0.1 µs each.
+        """
+        heaps = [self.ready, self.delayed, *(group.aside for group in self.groups.values())]
+        taken = [entry[-1] for heap in heaps for entry in heap if entry[-1].place is entry]
+        for job in taken:
+            job.place = None
+        self.ready, self.delayed = [], []
+        for group in self.groups.values():
+            group.aside = []
+        self.groups = {group_id: group for group_id, group in self.groups.items() if group.active is not None}
+        gauges = self.gauges
+        gauges.waiting -= self.waiting_count
+        gauges.prioritized -= self.prioritized_count
+        gauges.delayed -= self.delayed_count
+        self.waiting_count = self.prioritized_count = self.delayed_count = 0
+        self.priorities = {}
+        return taken
+
     def pop_ready(self, job: Job) -> None:
         """Take *job*, which `first` has just shown at the top, out of the ready heap."""
         heappop(self.ready)
         job.place = None
         self._count_ready(job, -1)
+        if job.record.priority:
+            self._count_priority(job, -1)
+
+    def activate(self, job: Job) -> None:
+        """*job*, taken out by `pop_ready`, runs from now on."""
+        job.state = JobState.ACTIVE
+        self.active_count += 1
+        job.block.counts[ACTIVE] += 1
+
+    def deactivate(self, job: Job) -> None:
+        """*job* runs no longer. Its state is the caller's to set."""
+        self.active_count -= 1
+        job.block.counts[ACTIVE] -= 1
+        self.leave_group(job)
+
+    def park(self, job: Job) -> None:
+        """Let *job* wait for others."""
+        if job.block is None:
+            self.catalog.add(job)
+        job.state = JobState.PARKED
+        self.parked_count += 1
+        job.block.counts[PARKED] += 1
+
+    def unpark(self, job: Job) -> None:
+        """*job* waits for others no longer. Its state is the caller's to set."""
+        self.parked_count -= 1
+        job.block.counts[PARKED] -= 1
+
+    def show_letter(self, job: Job) -> None:
+        """List *job* among the dead letters."""
+        if job.block is None:
+            self.catalog.add(job)
+        job.block.counts[FAILED] += 1
+
+    def hide_letter(self, job: Job) -> None:
+        """*job* is listed among the dead letters no longer."""
+        job.block.counts[FAILED] -= 1
 
     def mature(self, wall_ms: float) -> int:
         """Move every delayed job whose time has come among the ready ones. Returns how many."""
@@ -124,7 +232,7 @@ class QueueState:
             if job is None or job.record.run_at > wall_ms:
                 break
             heappop(self.delayed)
-            self.delayed_count -= 1
+            self._count_delayed(job, -1)
             job.state = JobState.READY
             self._count_ready(job, 1)
             push_ready(self.ready, job)
@@ -133,9 +241,10 @@ class QueueState:
 
     def put_back(self, job: Job) -> None:
         """The wall clock went back: a job that was ready has to wait again."""
-        self.pop_ready(job)
+        heappop(self.ready)
+        self._count_ready(job, -1)
         job.state = JobState.DELAYED
-        self.delayed_count += 1
+        self._count_delayed(job, 1)
         push_delayed(self.delayed, job)
         if job.record.group_id is not None:
             self._next_of_group(job.record.group_id)
@@ -147,7 +256,7 @@ class QueueState:
             job.place = None
             self._count_ready(job, -1)
             job.state = JobState.DELAYED
-            self.delayed_count += 1
+            self._count_delayed(job, 1)
             push_delayed(self.delayed, job)
         if early:
             self.ready = [entry for entry in self.ready if entry[-1].place is entry]
@@ -195,5 +304,21 @@ class QueueState:
     def _count_ready(self, job: Job, by: int) -> None:
         if job.record.priority > 0:
             self.prioritized_count += by
+            job.block.counts[PRIORITIZED] += by
+            self.gauges.prioritized += by
         else:
             self.waiting_count += by
+            self.gauges.waiting += by
+
+    def _count_delayed(self, job: Job, by: int) -> None:
+        self.delayed_count += by
+        job.block.counts[DELAYED] += by
+        self.gauges.delayed += by
+
+    def _count_priority(self, job: Job, by: int) -> None:
+        priority = job.record.priority
+        count = self.priorities.get(priority, 0) + by
+        if count:
+            self.priorities[priority] = count
+        else:
+            del self.priorities[priority]

@@ -11,13 +11,13 @@ from collections.abc import Iterable
 from heapq import heappush
 from typing import Protocol
 
-from bunqueue_trio.engine import retries
+from bunqueue_trio.engine import dead_letters, policies, retries
 from bunqueue_trio.engine.core import Engine
 from bunqueue_trio.engine.limits import TokenBucket
 from bunqueue_trio.model.changes import Dirty
-from bunqueue_trio.model.entries import DLQ_MAX_ENTRIES, DlqEntry, QueueSettings, RateLimit
+from bunqueue_trio.model.entries import DlqEntry, QueueSettings
 from bunqueue_trio.model.instant import Now
-from bunqueue_trio.model.job import Job, JobRecord, JobState
+from bunqueue_trio.model.job import ChildFailures, Job, JobRecord, JobState, Past, replace
 from bunqueue_trio.model.leases import Lease, TakenBack
 
 CORRUPT_DEPENDENCIES = "corrupt-dependency-metadata"
@@ -30,6 +30,8 @@ class StoredRow(Protocol):
     seq: int
     key_expires_at: float | None
     is_from_cron: bool
+    past: Past | None
+    child_failures: ChildFailures | None
     damage: tuple[str, ...]
     """Names of columns that could not be read."""
 
@@ -49,6 +51,8 @@ class Recovery:
         self._cron_keys = cron_keys
         self._letter_ids: set[str] = set()
         self._buried: list[DlqEntry] = []
+        self._rerun_ids: set[str] = set()
+        """Jobs that run again: their old results do not mean that they are done."""
         self.active_count = 0
         self.pending_count = 0
 
@@ -59,7 +63,7 @@ class Recovery:
             queue.is_known = True
             limit = settings.rate_limit
             if limit is not None and limit.expires_at is not None and limit.expires_at <= self._now.wall_ms:
-                settings = _without_rate_limit(settings)
+                settings = replace(settings, rate_limit=None)
                 limit = None
             queue.settings = settings
             queue.bucket = None if limit is None else TokenBucket(limit, self._now)
@@ -107,14 +111,17 @@ class Recovery:
             self._letter(entry)
         for entry in self._buried:
             self._letter(entry)
+        for queue_name in list(self._state.queues):
+            dead_letters.trim(self._state, queue_name)
 
     def _letter(self, entry: DlqEntry) -> None:
         queue = self._state.queue(entry.job.queue)
         queue.is_known = True
-        queue.letters[entry.job.id] = entry
-        self._state.letter_job(entry)
-        if len(queue.letters) > DLQ_MAX_ENTRIES:
-            self._state.drop(self._state.jobs[next(iter(queue.letters))])
+        if entry.job.id in queue.letters:  # two rows of one job: the later counts
+            older = self._state.jobs[entry.job.id]
+            queue.hide_letter(older)
+            self._state.unlist(older)
+        dead_letters.show(self._state, entry)
 
     def completed(self, counts: Iterable[tuple[str, int]]) -> None:
         """How many completed jobs the file holds per queue. Their records stay there until somebody asks."""
@@ -126,14 +133,18 @@ class Recovery:
                 self._state.history.has_evicted = True
 
     def finished(self, ids: Iterable[str], next_seq: int) -> None:
-        """Close the recovery: ids completed and removed that jobs still name, and where push order goes on."""
+        """Close the recovery: ids completed and removed that jobs still name, and where push order goes on.
+
+        Only now are all parents there to learn that a child has failed for good."""
         state = self._state
         for job_id in ids:
             if job_id in state.dependents:
                 state.kept_finished.add(job_id)
                 state.history.remember_finished(job_id)
             else:
-                state.changes.finished_gone.append(job_id)
+                state.changes.finished_gone[job_id] = None
+        for entry in self._buried:
+            policies.fail_parents(state, entry.job, entry.error, self._now)
         state.next_seq = max(state.next_seq, next_seq)
         state.last_wall_ms = self._now.wall_ms
         state.wakes.clear()
@@ -146,6 +157,8 @@ class Recovery:
             is_stored=True,
             is_from_cron=row.is_from_cron,
             key_expires_at=row.key_expires_at,
+            past=row.past,
+            child_failures=row.child_failures,
         )
 
     def _is_dropped(self, row: StoredRow) -> bool:
@@ -185,6 +198,8 @@ class Recovery:
         queue = state.queue(record.queue)
         queue.is_known = True
         record.queue = queue.name  # one string for all its jobs
+        if job.past is not None and job.past.has_result:
+            self._rerun_ids.add(record.id)
         state.jobs[record.id] = job
         if record.unique_key is not None:
             holder = queue.keys.get(record.unique_key)
@@ -193,18 +208,18 @@ class Recovery:
         missing = set()
         for dependency in record.depends_on:
             state.dependents.setdefault(dependency, set()).add(record.id)
-            if dependency not in done and not _was_released(record):
+            is_done = dependency in done and dependency not in self._rerun_ids
+            if not is_done and not _was_released(record):
                 missing.add(dependency)
         if missing:
             job.missing = missing
-            job.state = JobState.PARKED
-            queue.parked_count += 1
+            queue.park(job)
         elif not queue.insert(job, self._now.wall_ms) and queue.delayed[0] is job.place:
             heappush(state.due, (record.run_at, queue.name))
 
     def _bury(self, job: Job, reason: str, error: str) -> None:
-        entry = retries.dead_letter(job.record, reason, error, self._now)
-        self._state.changes.letters.append(entry)
+        entry = dead_letters.dead_letter(self._state, job, job.record, reason, error, self._now)
+        self._state.changes.letters[entry.job.id] = entry
         self._discard(job)
         self._letter_ids.add(job.record.id)
         self._buried.append(entry)
@@ -227,11 +242,4 @@ def _ended_lease(token: str, started_at: float, now: Now) -> Lease:
         expires_mono_ms=now.mono_ms,
         heartbeat_mono_ms=now.mono_ms,
         taken_back=TakenBack.RESTART,
-    )
-
-
-def _without_rate_limit(settings: QueueSettings) -> QueueSettings:
-    nothing: RateLimit | None = None
-    return QueueSettings(
-        paused=settings.paused, rate_limit=nothing, concurrency_limit=settings.concurrency_limit, stall=settings.stall
     )

@@ -8,9 +8,8 @@ from math import ceil
 
 from bunqueue_trio.engine.state import State
 from bunqueue_trio.model.changes import Dirty
-from bunqueue_trio.model.entries import DLQ_MAX_AGE_MS, DLQ_MAX_ENTRIES, AttemptRecord, DlqEntry
 from bunqueue_trio.model.instant import Now
-from bunqueue_trio.model.job import Job, JobRecord, JobState
+from bunqueue_trio.model.job import Job, JobRecord
 from bunqueue_trio.model.leases import TakenBack
 
 BACKOFF_CAP_MS = 3_600_000
@@ -18,6 +17,7 @@ MAX_DOUBLINGS = 64  # beyond any cap; keeps the arithmetic in floats
 MAX_ATTEMPTS_EXCEEDED = "max_attempts_exceeded"
 STALLED = "stalled"
 WORKER_LOST = "worker_lost"
+UNKNOWN = "unknown"
 
 
 def backoff_ms(record: JobRecord, attempts: int, jitter: float) -> float:
@@ -72,61 +72,3 @@ def take_back(state: State, job: Job, why: TakenBack, now: Now, *, attempts: int
         job.lease.taken_back = why
     state.enqueue(state.queues[record.queue], job, now)
     state.changes.touch(job, Dirty.STATE)
-
-
-def dead_letter(record: JobRecord, reason: str, error: str | None, now: Now) -> DlqEntry:
-    """The entry for a job that ends as *record* shows it."""
-    started_at = record.started_at
-    attempt = AttemptRecord(
-        attempt=record.attempts,
-        started_at=record.created_at if started_at is None else started_at,
-        failed_at=now.wall_ms,
-        reason=reason,
-        error=error,
-        duration=0 if started_at is None else max(0.0, now.wall_ms - started_at),
-    )
-    return DlqEntry(
-        job=record,
-        entered_at=now.wall_ms,
-        reason=reason,
-        error=error,
-        attempts=[attempt],
-        expires_at=now.wall_ms + DLQ_MAX_AGE_MS,
-    )
-
-
-def bury(state: State, job: Job, reason: str, error: str | None, now: Now) -> None:
-    """Move *job*, as its record stands, to the dead letters at once; written with the next flush.
-
-    For failures that nobody asked for and nobody waits for: lost workers, lost locks, stalls, timeouts.
-    """
-    state.leave_place(job)
-    entry = dead_letter(job.record, reason, error, now)
-    state.changes.letters.append(entry)
-    job.state = JobState.GONE
-    state.changes.touch(job, Dirty.STATE)
-    enter_letters(state, job, entry)
-
-
-def enter_letters(state: State, job: Job, entry: DlqEntry) -> None:
-    """Show *entry* among the dead letters of its queue. Its rows are the caller's business.
-
-    The oldest entries beyond the queue's bound go for good, row and all (CD-15).
-    """
-    state.free_key(job)
-    state.forget_waiting(job)  # a dead letter waits for nothing
-    queue = state.queues[entry.job.queue]
-    queue.letters[entry.job.id] = entry
-    letter = state.letter_job(entry)
-    letter.lease = job.lease
-    while len(queue.letters) > DLQ_MAX_ENTRIES:
-        oldest = next(iter(queue.letters))
-        evicted = state.jobs[oldest]
-        if evicted.state is JobState.FAILED:
-            state.drop(evicted)
-            continue
-        # A durable push has reserved the id and waits for its commit: should that fail, nothing comes back.
-        del queue.letters[oldest]
-        state.letter_gone(oldest)
-        if evicted.staged is not None:
-            evicted.staged.former = None

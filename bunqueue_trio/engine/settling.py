@@ -3,24 +3,36 @@
 Until then everybody saw the state before, so a failed commit leaves nothing to undo but the reservation.
 """
 
-from bunqueue_trio.engine import leases, retries
+from bunqueue_trio.engine import dead_letters, leases, policies
 from bunqueue_trio.engine.admission import Admission
+from bunqueue_trio.engine.emptying import Emptying, give_back
 from bunqueue_trio.engine.limits import TokenBucket
+from bunqueue_trio.engine.reruns import Reruns
 from bunqueue_trio.engine.state import State
-from bunqueue_trio.model.changes import Dirty
 from bunqueue_trio.model.entries import CompletedJob
+from bunqueue_trio.model.flow_replies import WaitReply
 from bunqueue_trio.model.instant import Now
-from bunqueue_trio.model.job import Job, JobState, TimelineEntry, extended_timeline, queued_state
+from bunqueue_trio.model.job import Job, JobState
 from bunqueue_trio.model.leases import TakenBack
-from bunqueue_trio.model.transitions import SettingsChange, Staged, Transition, TransitionKind
+from bunqueue_trio.model.transitions import (
+    Amendment,
+    CompletedRemoval,
+    Removal,
+    SettingsChange,
+    Staged,
+    Transition,
+    TransitionKind,
+)
 
 
 class Settling:
     """Applies or drops staged changes."""
 
-    def __init__(self, state: State, admission: Admission) -> None:
+    def __init__(self, state: State, admission: Admission, emptying: Emptying, reruns: Reruns) -> None:
         self._state = state
         self._admission = admission
+        self._emptying = emptying
+        self._reruns = reruns
         self._steps = {
             TransitionKind.PUBLISH: self._publish,
             TransitionKind.COMPLETE: self._complete,
@@ -31,18 +43,44 @@ class Settling:
             TransitionKind.UPDATE: self._update,
             TransitionKind.DISCARD: self._discard,
             TransitionKind.REVIVE: self._revive,
-            TransitionKind.PURGE: self._remove,
+            TransitionKind.PURGE: self._purge,
+            TransitionKind.LOOSEN: self._loosen,
+            TransitionKind.AMEND: self._amend,
         }
 
-    def apply(self, staged: list[Staged], now: Now) -> None:
-        """The transaction that carried these changes has committed: let them take effect, in order."""
+    def apply(self, staged: list[Staged], now: Now, missing: frozenset[str] = frozenset()) -> None:
+        """The transaction that carried these changes has committed: let them take effect, in order.
+
+        Args:
+            missing: ids of jobs to run again of which the file had no completed row any more.
+        """
+        state = self._state
         for change in staged:
-            if isinstance(change, SettingsChange):
-                self._settings(change, now)
-            else:
-                self._state.queues[change.record.queue].staged_count -= 1
+            if isinstance(change, Transition):
+                state.queues[change.record.queue].staged_count -= 1
+                if change.held_from is not None:
+                    state.unhold(change.job, change)
                 change.job.staged = None
-                self._steps[change.kind](change, now)
+                if change.kind is TransitionKind.RERUN:
+                    self._reruns.apply(change, missing, now)
+                else:
+                    self._steps[change.kind](change, now)
+                if change.doomed_by is not None and change.is_doomed:
+                    self._emptying.hold_outcome(change)
+            else:
+                self._apply_to_many(change, now)
+
+    def _apply_to_many(self, change: SettingsChange | Removal | Amendment | CompletedRemoval, now: Now) -> None:
+        if isinstance(change, SettingsChange):
+            self._settings(change, now)
+        elif isinstance(change, Removal):
+            self._emptying.apply(change)
+        elif isinstance(change, Amendment):
+            self._state.amending.discard(change.record.id)
+            self._state.amended_count += 1
+            self._state.history.amend(change.record)
+        else:
+            self._remove_completed(change)
 
     def drop(self, staged: list[Staged], now: Now) -> None:
         """Their commit has failed: forget these changes, the last first."""
@@ -50,25 +88,32 @@ class Settling:
         for change in reversed(staged):
             if isinstance(change, SettingsChange):
                 continue
+            if isinstance(change, CompletedRemoval):
+                state.removing.difference_update(change.ids)
+                continue
+            if isinstance(change, Removal):
+                self._emptying.drop(change, now)
+                continue
+            if isinstance(change, Amendment):
+                state.amending.discard(change.record.id)
+                continue
             job = change.job
             state.queues[change.record.queue].staged_count -= 1
+            state.unhold(job, change)
             job.staged = None
-            if change.kind is TransitionKind.PUBLISH:
+            if change.kind in (TransitionKind.PUBLISH, TransitionKind.RERUN):
                 state.unreserve(change)
             elif change.kind is TransitionKind.REVIVE:
                 state.free_key(job)
-            elif change.held_from is not None:
-                state.resume(change, now)
-            elif job.state is JobState.ACTIVE and job.lease is not None:
-                holder = job.lease.connection_id
-                if holder is not None and holder not in state.connections:
-                    leases.release(state, job, now, is_orderly=False)
+                job.past = None
+            else:
+                give_back(state, job, change.held_from, now)
 
     def _publish(self, change: Transition, now: Now) -> None:
         if change.renews_id:
             former = change.former
             if former is not None:
-                self._state.queues[former.record.queue].letters.pop(former.record.id, None)
+                self._end_letter(former)
         if change.record.custom_id is not None:
             self._state.forget_completed(change.record.id)
         self._admission.publish(change.job, now)
@@ -76,19 +121,28 @@ class Settling:
     def _complete(self, change: Transition, now: Now) -> None:
         state = self._state
         job = change.job
+        if job.record.id in state.awaited:
+            result = change.result if change.state is JobState.COMPLETED else None
+            state.note_end(job.record.id, WaitReply(completed=True, result=result))
         self._leave(job)
         job.record = change.record
         job.state = JobState.COMPLETED
+        queue = state.queues[job.record.queue]
         state.totals.completed += 1
-        if change.state is JobState.COMPLETED:
-            state.queues[job.record.queue].completed_count += 1
+        queue.total_completed += 1
+        is_kept = change.state is JobState.COMPLETED
+        if is_kept:  # also when its queue is about to go, for that commit may fail
+            queue.completed_count += 1
             state.history.add(CompletedJob(change.record, change.result))
-        else:
-            state.history.remember_finished(job.record.id)
+        if not is_kept or change.is_doomed:
+            if not change.is_doomed:  # else nobody may come to depend on it any more
+                state.history.remember_finished(job.record.id)
             if job.record.id in state.dependents:
                 state.keep_finished(job.record.id)
+                if change.result is not None:
+                    state.kept_results.keep(job.record.id, change.result)
             elif change.keeps_id:
-                state.changes.finished_gone.append(job.record.id)
+                state.changes.finished_gone[job.record.id] = None
         self._resolve_dependents(job.record.id, now)
 
     def _retry(self, change: Transition, now: Now) -> None:
@@ -105,23 +159,43 @@ class Settling:
         job = change.job
         job.record = change.record
         state.totals.failed += 1
+        state.queues[job.record.queue].total_failed += 1
         if change.entry is None:  # removeOnFail
             self._leave(job)
             return
         state.leave_place(job)
+        state.unlist(job)
         job.state = JobState.GONE
-        retries.enter_letters(state, job, change.entry)
+        dead_letters.enter(state, job, change.entry)
 
     def _remove(self, change: Transition, now: Now) -> None:
         self._leave(change.job)
         change.job.state = JobState.GONE
+
+    def _purge(self, change: Transition, now: Now) -> None:
+        self._remove(change, now)
+        self._state.forget_logs(change.record.id)
+
+    def _remove_completed(self, change: CompletedRemoval) -> None:
+        state = self._state
+        state.removing.difference_update(change.ids)
+        state.queues[change.queue].completed_count -= len(change.ids)
+        for job_id in change.ids:
+            state.history.pop(job_id)
+            state.forget_logs(job_id)
+            if job_id in state.dependents:
+                state.history.remember_finished(job_id)
+                state.keep_finished(job_id)
+        # Who depended on these has ended since the change was staged.
+        gone = [job_id for job_id in change.kept_ids if job_id not in state.dependents]
+        state.changes.finished_gone.update(dict.fromkeys(gone))
 
     def _move(self, change: Transition, now: Now) -> None:
         state = self._state
         job = change.job
         if change.held_from is not None:
             job.record = change.record
-            state.resume(change, now)
+            state.resume(job, change.held_from, now)
             return
         state.deactivate(job)
         if job.lease is not None:
@@ -131,22 +205,45 @@ class Settling:
 
     def _update(self, change: Transition, now: Now) -> None:
         change.job.record = change.record
+        if not change.is_doomed:
+            give_back(self._state, change.job, None, now)  # its connection may have closed meanwhile
 
     def _discard(self, change: Transition, now: Now) -> None:
         job = change.job
         assert change.entry is not None
         self._state.leave_place(job)
+        self._state.unlist(job)
         job.state = JobState.GONE
-        retries.enter_letters(self._state, job, change.entry)
+        dead_letters.enter(self._state, job, change.entry)
 
     def _revive(self, change: Transition, now: Now) -> None:
         state = self._state
         job = change.job
         queue = state.queues[job.record.queue]
         del queue.letters[job.record.id]
+        queue.hide_letter(job)
         job.record = change.record
         job.lease = None
+        if job.past is not None:
+            state.totals.letters_retried += 1
         state.enqueue(queue, job, now)
+
+    def _loosen(self, change: Transition, now: Now) -> None:
+        policies.loosen(self._state, change, now)
+
+    def _amend(self, change: Transition, now: Now) -> None:
+        job, entry = change.job, change.entry
+        assert entry is not None
+        if job.state is JobState.FAILED:  # else newer dead letters have pushed it out meanwhile
+            job.record = change.record
+            dead_letters.exchange(self._state, entry)
+
+    def _end_letter(self, letter: Job) -> None:
+        """A dead letter's id lives again: the letter shows no more; its rows went in the same transaction."""
+        queue = self._state.queues[letter.record.queue]
+        if queue.letters.pop(letter.record.id, None) is not None:
+            queue.hide_letter(letter)
+        queue.catalog.remove(letter)
 
     def _leave(self, job: Job) -> None:
         """Nothing of *job* stays in the live state; its row is already right."""
@@ -154,9 +251,11 @@ class Settling:
         state.leave_place(job)
         state.free_key(job)
         state.forget_waiting(job)
+        state.unlist(job)
         job.state = JobState.GONE
         if state.jobs.get(job.record.id) is job:
             del state.jobs[job.record.id]
+        state.note_end(job.record.id)
 
     def _resolve_dependents(self, job_id: str, now: Now) -> None:
         """*job_id* has completed: jobs for which it was the last thing missing become runnable."""
@@ -174,11 +273,8 @@ class Settling:
             if waiting.state is not JobState.PARKED:
                 continue
             queue = state.queues[waiting.record.queue]
-            queue.parked_count -= 1
-            entry = TimelineEntry(queued_state(waiting.record, now.wall_ms), now.wall_ms)
-            waiting.record.timeline = extended_timeline(waiting.record, entry)
-            state.enqueue(queue, waiting, now)
-            state.changes.touch(waiting, Dirty.STATE)
+            queue.unpark(waiting)
+            state.release(queue, waiting, now)
 
     def _settings(self, change: SettingsChange, now: Now) -> None:
         state = self._state
@@ -189,4 +285,6 @@ class Settling:
             queue.bucket = None if limit is None else TokenBucket(limit, now)
         if change.settings.stall != old.stall:
             leases.stall_policy_changed(state, change.queue, now)
+        if change.settings.dlq != old.dlq:
+            dead_letters.policy_changed(state, change.queue, now)
         state.wake(queue, max(1, queue.waiting_count + queue.prioritized_count))

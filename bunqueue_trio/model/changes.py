@@ -21,19 +21,20 @@ class Changes(Struct, gc=False):
 
     ``jobs`` holds each dirty job once, in the order in which they became dirty; a job of state GONE is a deletion.
     ``reborn`` are custom ids pushed again although only the file may still know their finished predecessor.
-    ``letters`` are new dead letters outside transitions, ``letters_gone`` ids whose entries leave the file.
+    ``letters`` are new dead letters outside transitions, by job id, ``letters_gone`` ids whose entries leave the file.
     ``expired`` are completed jobs whose time in the file is over, with their queues.
-    ``finished`` are ids completed and removed on which a stored job still depends; ``finished_gone`` the reverse.
+    ``finished`` are ids completed and removed on which a stored job still depends; ``finished_gone`` the reverse. Ids
+    in the order in which they came, each once: many may come and go before a flush.
     """
 
     jobs: list[Job] = field(default_factory=list)
     staged: list[Staged] = field(default_factory=list)
     reborn: list[str] = field(default_factory=list)
-    letters: list[DlqEntry] = field(default_factory=list)
+    letters: dict[str, DlqEntry] = field(default_factory=dict)
     letters_gone: list[str] = field(default_factory=list)
     expired: dict[str, str] = field(default_factory=dict)
-    finished: list[str] = field(default_factory=list)
-    finished_gone: list[str] = field(default_factory=list)
+    finished: dict[str, None] = field(default_factory=dict)
+    finished_gone: dict[str, None] = field(default_factory=dict)
     needs_sync: bool = False
     """True when a push asked for ``durable: "fsync"``."""
     new_count: int = 0

@@ -25,13 +25,29 @@ class RateLimit(Struct, frozen=True, gc=False):
     expires_at: float | None = None
 
 
+class DlqPolicy(Struct, frozen=True, gc=False, rename="camel"):
+    """What becomes of the dead letters of a queue. Shape of GetDlqConfig; times in ms, ``max_age`` None or 0: no end.
+
+    ``auto_retry_interval`` is the pause before the first two retries; it doubles from the third on.
+    """
+
+    auto_retry: bool = False
+    auto_retry_interval: float | int = 3_600_000
+    max_auto_retries: float | int = 3
+    max_age: float | int | None = DLQ_MAX_AGE_MS
+    max_entries: int = DLQ_MAX_ENTRIES
+
+
 class QueueSettings(Struct, frozen=True, gc=False):
-    """What operators set on a queue. A row of ``queue_state`` exists only while something differs from the default."""
+    """What operators set on a queue. Rows exist only while something differs from the default: ``queue_state`` for all
+    but ``dlq``, which the reference does not store and ``bqt_queues`` does.
+    """
 
     paused: bool = False
     rate_limit: RateLimit | None = None
     concurrency_limit: float | int | None = None
     stall: StallPolicy = StallPolicy()
+    dlq: DlqPolicy = DlqPolicy()
 
 
 DEFAULT_SETTINGS = QueueSettings()
@@ -88,3 +104,11 @@ class CompletedJob(Struct, gc=False):
 
     record: JobRecord
     result: Raw | None
+
+
+class LogLine(Struct, frozen=True, gc=False):
+    """A line of a job's log, as GetLogs shows it; ``timestamp`` epoch ms, the other two msgpack as they came."""
+
+    timestamp: float
+    level: Raw
+    message: Raw

@@ -133,12 +133,33 @@ class JobRecord(Struct, rename="camel", gc=False):
     state: str | UnsetType = UNSET
 
 
+class Past(Struct, frozen=True, gc=False):
+    """What earlier lives have left to a job: how often, and when last, it was brought back from the dead letters
+    without anybody asking, and whether the file still has the result of its last completion.
+    """
+
+    auto_retries: int = 0
+    auto_retried_at: float | None = None
+    has_result: bool = False
+
+
+class ChildFailures(Struct, frozen=True, gc=False):
+    """Errors of children that failed and let their parent go on, by ``<queue>:<id>``.
+
+    ``failed``: taken by ``continueParentOnFailure``; ``ignored``: by ``ignoreDependencyOnFailure``.
+    """
+
+    failed: dict[str, str] = {}
+    ignored: dict[str, str] = {}
+
+
 class Job(Struct, gc=False, eq=False):
     """A job the server holds in memory: its record and everything no client sees.
 
     ``seq`` is the order of pushes and breaks ties among equal jobs; it is renewed only by a new life of the id.
     ``dirty`` says what the file does not know yet (bits of `changes.Dirty`), ``is_stored`` whether a row exists.
-    ``place`` is the heap entry that stands for it in its queue; other entries of it are stale.
+    ``place`` is the heap entry that stands for it in its queue; other entries of it are stale. ``block`` is where its
+    queue lists it, None when no list shows it.
     ``missing`` holds the ids of dependencies that have not completed; None when there were none.
     ``lease`` is the current lease of an active job, or the last one of a job that was taken back, so that its late
     ACK can be told from a stranger's. ``staged`` is a change that waits for its commit.
@@ -154,8 +175,13 @@ class Job(Struct, gc=False, eq=False):
     dirty: int = 0
     is_stored: bool = False
     is_from_cron: bool = False
+    block: Any = None
     key_expires_at: float | None = None
     """Wall ms at which its unique key stops holding; None: as long as the job lives."""
+    past: Past | None = None
+    """None for a job that has had no earlier life, which is nearly every one."""
+    child_failures: ChildFailures | None = None
+    """What its children reported; ends with the job."""
 
     def __lt__(self, other: Job) -> bool:
         """Reached only by two heap entries of one job with equal keys, of which one is stale: any order will do."""

@@ -43,3 +43,5 @@ class Lease(Struct, gc=False, eq=False):
     armed_mono_ms: float = 0.0
     """The deadline for which the engine's timer heap holds an entry; entries for other times are stale."""
     taken_back: TakenBack | None = None
+    is_lost: bool = False
+    """Its connection is gone, but the end of the job has to wait for a change of the job's parent."""

@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from bunqueue_trio.model.entries import StallPolicy
+from bunqueue_trio.model.entries import DlqPolicy, StallPolicy
 from bunqueue_trio.model.job import JobRecord
 
 
@@ -78,6 +78,20 @@ class CountsReply(Reply):
     counts: dict[str, int] = {}
 
 
+class PriorityCountsReply(Reply):
+    """GetCountsPerPriority: ``{"ok": true, "queue": str, "counts": {"<priority>": int}}``."""
+
+    queue: str = ""
+    counts: dict[str, int] = {}
+
+
+class CleanReply(Reply):
+    """Clean: how many jobs were removed, and their ids, oldest first."""
+
+    count: int = 0
+    ids: list[str] = []
+
+
 class PausedReply(Reply):
     """IsPaused."""
 
@@ -101,6 +115,24 @@ class StallConfigReply(Reply):
     """GetStallConfig."""
 
     config: StallPolicy = StallPolicy()
+
+
+class DlqConfigReply(Reply):
+    """GetDlqConfig."""
+
+    config: DlqPolicy = DlqPolicy()
+
+
+class StatsReply(Reply):
+    """Stats. Numbers in ``stats`` must be wire numbers."""
+
+    stats: dict[str, Any] = {}
+
+
+class MetricsReply(Reply):
+    """Metrics. Numbers in ``metrics`` must be wire numbers."""
+
+    metrics: dict[str, Any] = {}
 
 
 class DataReply(Reply):

@@ -15,7 +15,7 @@ from bunqueue_trio.model.entries import DlqEntry, QueueSettings
 from bunqueue_trio.model.job import JobRecord, JobState
 
 if TYPE_CHECKING:
-    from bunqueue_trio.model.job import Job
+    from bunqueue_trio.model.job import ChildFailures, Job
 
 
 class TransitionKind(Enum):
@@ -31,6 +31,9 @@ class TransitionKind(Enum):
     DISCARD = "discard"  # to the dead letters without counting as a failure
     REVIVE = "revive"  # from the dead letters back into the queue
     PURGE = "purge"  # a dead letter goes for good
+    RERUN = "rerun"  # a completed job becomes a queued one
+    LOOSEN = "loosen"  # waits for fewer jobs, or for none any more
+    AMEND = "amend"  # stays a dead letter, its record changes
 
 
 class Transition(Struct, gc=False, eq=False):
@@ -41,8 +44,10 @@ class Transition(Struct, gc=False, eq=False):
     itself adds: a row that has to be written whole.
 
     ``held_from`` is the place out of which a queued or parked job was taken for the time of the commit, so that no pull
-    can get it meanwhile. ``keeps_id`` says that the file has to remember the id of a completed job whose row goes, for
-    the jobs that depend on it.
+    can get it meanwhile; ``held_kind`` is as what lists go on showing it. ``keeps_id`` says that the file has to
+    remember the id of a completed job whose row goes, for the jobs that depend on it.
+
+    ``doomed_by`` is the removal of many jobs that came after this change and takes its outcome along: see `is_doomed`.
 
     Of a PUBLISH: ``renews_id`` says that the file may hold a finished job of that id, which goes in the same
     transaction; ``former`` is the dead letter of that id, ``displaced`` the job that held the unique key. Both come
@@ -57,10 +62,34 @@ class Transition(Struct, gc=False, eq=False):
     entry: DlqEntry | None = None
     dirty: int = 0
     held_from: JobState | None = None
+    held_kind: int = JobState.STAGED
     keeps_id: bool = False
     renews_id: bool = False
     former: Job | None = None
     displaced: Job | None = None
+    child_failures: ChildFailures | None = None
+    """Of a LOOSEN: what the job then knows of its children. Its ``state`` is READY when it waits for nothing more."""
+    doomed_by: Removal | None = None
+
+    @property
+    def is_doomed(self) -> bool:
+        """True when the file is not to see this change, because its job goes in the same transaction or the next."""
+        return self.doomed_by is not None and not self.doomed_by.is_dropped
+
+
+class Removal(Struct, gc=False, eq=False):
+    """Many jobs of one queue go at once: Drain, and with ``is_whole`` Obliterate.
+
+    Each of ``jobs`` has a transition that stands for it as its ``staged``, shared by those that were in the same kind
+    of place. ``named`` are ids that unfinished jobs depend on: those of them that completed in this queue are to be
+    remembered. ``is_dropped`` is set when the removal will not take place.
+    """
+
+    queue: str
+    is_whole: bool
+    jobs: list[Job]
+    named: tuple[str, ...] = ()
+    is_dropped: bool = False
 
 
 class SettingsChange(Struct, gc=False, eq=False):
@@ -70,4 +99,21 @@ class SettingsChange(Struct, gc=False, eq=False):
     settings: QueueSettings
 
 
-Staged = Transition | SettingsChange
+class Amendment(Struct, gc=False, eq=False):
+    """A completed job gets another parent or another child: its new record, of which only those fields are written."""
+
+    record: JobRecord
+
+
+class CompletedRemoval(Struct, gc=False, eq=False):
+    """Completed jobs of one queue that go for good, rows and results.
+
+    ``kept_ids`` are those whose id the file has to remember, for the jobs that depend on it.
+    """
+
+    queue: str
+    ids: list[str]
+    kept_ids: list[str]
+
+
+Staged = Transition | SettingsChange | Removal | Amendment | CompletedRemoval

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Raw
 
 from bunqueue_trio.errors import MalformedFrameError
-from bunqueue_trio.model.commands import ABSENT, Ack, AckBatch, AnyCommand, Progress, Push, PushBatch, Update
+from bunqueue_trio.model.commands import ABSENT, Ack, AckBatch, AddLog, AnyCommand, Progress, Push, PushBatch, Update
 from bunqueue_trio.model.replies import ErrorReply, Reply
 from bunqueue_trio.protocol.framing import MAX_FRAME_BYTES
 from bunqueue_trio.protocol.payloads import INVALID_FORMAT, UNDECODABLE, canonical, received, undefined_is_none
@@ -142,11 +142,19 @@ def _take_data(command: Update, may_be_wide: bool) -> None:
         command.data = received(command.data, may_be_wide)
 
 
+def _take_line(command: AddLog, may_be_wide: bool) -> None:
+    if command.message is not ABSENT:
+        command.message = received(command.message, may_be_wide)
+    if command.level is not ABSENT:
+        command.level = received(command.level, may_be_wide)
+
+
 _PAYLOADS: Final[dict[type, Callable[[Any, bool], None]]] = {
     PushBatch: _take_entries,
     Ack: _take_result,
     AckBatch: _take_results,
     Progress: _take_message,
     Update: _take_data,
+    AddLog: _take_line,
 }
 """What to do with the payloads of a command, other than PUSH, which is the hot path above."""

@@ -21,7 +21,7 @@ known_queues: Final[dict[str, None]] = {}
 _KNOWN_QUEUES_MAX = 1_024
 
 
-def number(name: str, value: Any, low: int, high: int | None = None, *, is_whole: bool = False) -> float:
+def number(name: str, value: Any, low: float, high: int | None = None, *, is_whole: bool = False) -> float:
     """*value* as a number of the wire within its bounds, which are inclusive (4.1).
 
     Integers of any form count by value; bool is no number.
@@ -48,6 +48,10 @@ def number_of_text(value: str) -> float | None:
         return None
     converted = float(stripped)
     return wire_number(converted) if math.isfinite(converted) else None
+
+
+class ValidConfig(dict[str, Any]):
+    """A policy's keys that have been checked, under our names: a command that is executed again keeps them."""
 
 
 def text(name: str, value: Any) -> str:

@@ -115,6 +115,8 @@ def _durable(value: Any) -> bool | str:
 
 
 def _backoff(value: Any) -> float | BackoffConfig:
+    if type(value) is BackoffConfig:
+        return value
     if type(value) is list:
         value = {}
     if type(value) is not dict:
@@ -136,6 +138,8 @@ def _depends_on(value: Any) -> list[str] | None:
 
 
 def _dedup(value: Any) -> Dedup:
+    if type(value) is Dedup:
+        return value
     if type(value) is not dict:
         raise ValidationError("dedup must be an object")
     ttl = value.get("ttl")
@@ -173,6 +177,8 @@ _REPEAT_CHECKS: Final[dict[str, tuple[str, Check]]] = {
 
 
 def _repeat(value: Any) -> RepeatConfig:
+    if type(value) is RepeatConfig:
+        return value
     if type(value) is not dict:
         raise ValidationError("repeat must be an object")
     present = ((name, check, value.get(wire_name)) for wire_name, (name, check) in _REPEAT_CHECKS.items())

@@ -13,9 +13,11 @@ from msgspec import UNSET
 
 from bunqueue_trio.errors import ValidationError
 from bunqueue_trio.model import commands as c
+from bunqueue_trio.protocol import control_checks, list_checks
 from bunqueue_trio.protocol.fields import (
     MAX_DAY_MS,
     MAX_YEAR_MS,
+    ValidConfig,
     any_queue,
     array,
     flag,
@@ -26,10 +28,12 @@ from bunqueue_trio.protocol.fields import (
     text_or_none,
     texts,
 )
+from bunqueue_trio.protocol.flow_checks import CHECKS as FLOW_CHECKS
 from bunqueue_trio.protocol.payloads import MAX_DEPTH, UNDECODABLE, json_length_exceeds
 from bunqueue_trio.protocol.push_checks import check_push, check_push_batch
 from bunqueue_trio.protocol.tolerant import NOT_A_LIST
 from bunqueue_trio.protocol.values import INT_MAX, is_truthy, js_text, wire_number, wire_tree
+from bunqueue_trio.protocol.watch_checks import CHECKS as WATCH_CHECKS
 
 MAX_POLL_MS = 60_000
 MAX_PULL_COUNT = 1_000
@@ -44,6 +48,9 @@ _encode_json = msgspec.json.Encoder().encode
 
 def checked(command: c.AnyCommand) -> None:
     """Check *command* and bring its fields into the forms that the engine relies on.
+
+    Invariant: a checked command stays as it is when it is checked again, for one that meets an uncommitted change or
+    needs the file is executed, and so checked, more than once.
 
     Raises:
         ValidationError: the text for the client. The command may be half normalised and must not be used; for an
@@ -118,13 +125,15 @@ def _error_text(value: Any) -> str | None:
         raise ValidationError("error must be a string") from None
 
 
-def _stack(value: Any) -> list[str] | None:
-    """The lines of a stack, trimmed (6.3). None: keep the previous stack; an empty list: there is none any more."""
+def _stack(value: Any) -> tuple[str, ...] | None:
+    """The lines of a stack, trimmed (6.3). None: keep the previous stack; an empty tuple: there is none any more."""
+    if type(value) is tuple:
+        return value
     if type(value) is not list or not value:
         return None
     lines = [line for line in value if type(line) is str][:STACK_LINES_MAX]
     trimmed = (line.strip(_JS_BLANKS) for line in lines)
-    return [line for line in trimmed if line]
+    return tuple(line for line in trimmed if line)
 
 
 def _duration(name: str, value: Any) -> float | None:
@@ -196,6 +205,8 @@ _STALL_BOUNDS: Final = {
 def _check_stall_config(command: c.SetStallConfig) -> None:
     """Leave in ``config`` what is valid, under the names of `StallPolicy`; drop the rest without a word (CD-1)."""
     command.queue = any_queue(command.queue)
+    if type(command.config) is ValidConfig:
+        return
     given = command.config if type(command.config) is dict else {}
     valid: dict[str, Any] = {}
     if type(given.get("enabled")) is bool:
@@ -206,7 +217,7 @@ def _check_stall_config(command: c.SetStallConfig) -> None:
             value = number_of_text(value)
         if (type(value) is int or type(value) is float) and low <= value <= high:
             valid[name] = wire_number(value)
-    command.config = valid
+    command.config = ValidConfig(valid)
 
 
 def _check_register_worker(command: c.RegisterWorker) -> None:
@@ -286,11 +297,10 @@ def _check_delay(command: c.ChangeDelay | c.MoveToDelayed) -> None:
 
 
 def _check_counted(command: c.PromoteJobs | c.RetryDlq) -> None:
-    """``count``: absent means all; null and whatever is no positive number means none; fractions round down."""
+    """``count``: absent means all, and stays so; null and whatever is no positive number means none; fractions round
+    down."""
     command.queue = any_queue(command.queue)
-    if command.count is UNSET:
-        command.count = None
-    else:
+    if command.count is not UNSET:
         converted = _finite(command.count)
         command.count = 0 if converted is None else max(0, math.floor(converted))
 
@@ -338,5 +348,9 @@ _CHECKS: Final[dict[type, Callable[[Any], None]]] = {
     c.UnregisterWorker: _check_unregister_worker,
     c.WorkerHeartbeat: _check_worker_heartbeat,
     c.Auth: _check_auth,
+    **control_checks.CHECKS,
+    **FLOW_CHECKS,
+    **list_checks.CHECKS,
+    **WATCH_CHECKS,
 }
 """Commands that are missing here have nothing to check: ids that are looked up may be anything."""

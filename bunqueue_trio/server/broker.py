@@ -1,4 +1,4 @@
-"""The only caller of the engine, for every transport: commands in, replies out, parked pulls served, flushes promised.
+"""The only caller of the engine, for every transport: commands in, replies out, who is parked served, flushes promised.
 
 Everything here is synchronous but the waits for a commit and for the file; so between taking a job and handing its
 reply over nothing can be cancelled.
@@ -14,15 +14,19 @@ import trio
 from bunqueue_trio.engine.core import Engine
 from bunqueue_trio.errors import InvariantError, LimitError, StateError
 from bunqueue_trio.logs import get_logger
-from bunqueue_trio.model.commands import Pull, PullBatch, Push, PushBatch
+from bunqueue_trio.model.commands import Pull, PullBatch, Push, PushBatch, WaitJob
 from bunqueue_trio.model.entries import CompletedJob, DlqEntry
 from bunqueue_trio.model.instant import Now
 from bunqueue_trio.model.job import Job, JobState
-from bunqueue_trio.model.replies import Reply
+from bunqueue_trio.model.replies import CountReply, Reply
 from bunqueue_trio.protocol.push_checks import BatchEntryError
 from bunqueue_trio.protocol.wire import checked
+from bunqueue_trio.server.file_reads import FileReader, FileReads
+from bunqueue_trio.server.job_waits import JobWaits
+from bunqueue_trio.server.latencies import Latencies
+from bunqueue_trio.server.monitoring import Monitoring
 from bunqueue_trio.server.storage_health import StorageHealth
-from bunqueue_trio.server.tickets import Ticket
+from bunqueue_trio.server.tickets import Ticket, Verdict
 from bunqueue_trio.server.waiting import Client, Waiter, Waiting, empty_reply
 
 if TYPE_CHECKING:
@@ -36,7 +40,7 @@ MAX_PARKED = 50  # commands of one connection that may wait at once (protocol 1.
 
 
 class Parked:
-    """Returned for a pull that waits: its reply comes later, through `Client.answer`."""
+    """Returned for a command that waits: its reply comes later, through `Client.answer`."""
 
     __slots__ = ("waiter",)
 
@@ -45,10 +49,12 @@ class Parked:
 
 
 class Broker:
-    """Engine, clock and parked pulls. One per server; used by every session.
+    """Engine, clock and who is parked. One per server; used by every session.
 
     Args:
         find_completed: looks ids up in the file, for the few commands that need it.
+        reader: reads the file, off the loop, for lists of what only it holds.
+        worker_timeout_ms: a worker not heard of for so long is not shown as active.
     """
 
     def __init__(
@@ -57,12 +63,20 @@ class Broker:
         clock: Clock,
         find_completed: Callable[[list[str]], Any],
         storage_health: StorageHealth,
+        reader: FileReader,
+        *,
+        worker_timeout_ms: float = 30_000,
     ) -> None:
         self.engine = engine
         self.clock = clock
         self.waiting = Waiting()
+        self.job_waits = JobWaits(engine.state)
+        engine.state.has_parked_pull = lambda queue: self.waiting.first(queue) is not None
         self.storage_health = storage_health
         self.ticket = Ticket()
+        self.flush_turn = trio.Lock()
+        """Held during each flush, and while a snapshot of the file is taken between two."""
+        self.file_reads = FileReads(engine.state, self.flush_turn, reader)
         self.flush_wanted = trio.Event()
         self.timer_moved = trio.Event()
         self.is_closing = False
@@ -78,7 +92,12 @@ class Broker:
         self._became_idle = trio.Event()
         self._flush_ended = trio.Event()
         self._find_completed = find_completed
+        self.read_completed = reader.read_completed
         self._next_timer_mono_ms = float("inf")
+        self.latencies = Latencies()
+        self._executed, self._promised = self.latencies.executed, self.latencies.promised
+        self.monitoring = Monitoring(self, worker_timeout_ms=worker_timeout_ms)
+        engine.lend(self.monitoring.handlers)
 
     # commands
 
@@ -87,11 +106,12 @@ class Broker:
 
         Returns:
             Its reply. When `waits_for_commit` is True afterwards, the reply belongs to `ticket`. `Parked` for a pull
-            that may wait and found nothing.
+            that may wait and found nothing, and for a WaitJob.
         Raises:
             CommandError: refused; nothing has changed.
             PendingChangeError: await `wait_for_flush`, then execute again.
             FactsNeededError: await `learn`, then execute again.
+            ReadNeededError: await `file_reads.answer`, then execute again.
         """
         engine, health = self.engine, self.storage_health
         kind = type(command)
@@ -105,12 +125,15 @@ class Broker:
                 self._admit_pushes()
         elif (kind is Pull or kind is PullBatch) and engine.state.wakes:
             self.serve_waiters(now)  # who has waited longer goes first
+        elif kind is WaitJob and engine.state.ended:
+            self.job_waits.answer_ended()  # else this one would be told of an end before its time
         staged_before = len(engine.state.changes.staged)
         reply = engine.execute(command, now, None if client is None else client.id)
         self.waits_for_commit = engine.state.waits_for_commit
         if reply is None:
             if command.timeout and client is not None and not self.is_closing:
-                waiter = self.waiting.park(client, command, now.mono_ms + command.timeout)
+                waits = self.job_waits if kind is WaitJob else self.waiting
+                waiter = waits.park(client, command, now.mono_ms + command.timeout)
                 self._note_timer(waiter.deadline_mono_ms)
                 return Parked(waiter)
             return empty_reply(command)
@@ -118,6 +141,7 @@ class Broker:
             health.refuse_while_degraded(self._unstage_all)
         elif health.error is not None and (kind is Push or kind is PushBatch):
             health.note_buffered(_payload_bytes(command))
+        (self._promised if self.waits_for_commit else self._executed).append(kind)
         return reply
 
     def is_sole_client(self, client: Client) -> bool:
@@ -125,17 +149,38 @@ class Broker:
         was_last, self._last_client_id = self._last_client_id == client.id, client.id
         return was_last and not self.is_flushing and not client.is_waiting
 
-    def after_turn(self, now: Now) -> None:
-        """Once per turn of a connection: serve whom its commands woke, and see that a flush and a tick happen."""
+    def after_turn(self, now: Now, started_ms: float | None = None) -> None:
+        """Once per turn of a connection: serve whom its commands woke, and see that a flush and a tick happen.
+
+        Args:
+            started_ms: what the clock's stopwatch showed when the turn began; without it the turn counts as instant.
+        """
+        if self._executed or self._promised:
+            self._measure_turn(started_ms)
         state = self.engine.state
         if state.wakes:
             if self.waiting.count:
                 self.serve_waiters(now)
             else:
                 state.wakes.clear()
+        if state.ended:
+            self.job_waits.answer_ended()
         self.note_changes(now)
         if state.timers or state.due:
             self._note_timer(self.engine.next_deadline_mono_ms(now))
+
+    def _measure_turn(self, started_ms: float | None) -> None:
+        ended_ms = self.clock.stopwatch_ms()
+        began_ms = ended_ms if started_ms is None else started_ms
+        promised = self.latencies.turn_ended(ended_ms - began_ms)
+        if promised:
+            self.ticket.turns.append((began_ms, promised))
+
+    def note_committed(self, ticket: Ticket) -> None:
+        """What waited for *ticket* has been confirmed: that is how long it took."""
+        now_ms = self.clock.stopwatch_ms()
+        for began_ms, promised in ticket.turns:
+            self.latencies.observe(promised, now_ms - began_ms)
 
     def note_changes(self, now: Now) -> None:
         """Wake the flusher if there is reason to: a first dirty row, enough of them, or somebody who waits."""
@@ -162,8 +207,30 @@ class Broker:
                     break
                 client = self.waiting.release(waiter)
                 assert client is not None
+                parked_mono_ms = waiter.deadline_mono_ms - waiter.command.timeout
+                self.latencies.pull.observe(now.mono_ms - parked_mono_ms)
                 client.answer(waiter, reply)
                 count -= 1
+
+    async def carry_out(self, stage: Callable[[Now], int]) -> Reply:
+        """Let *stage* stage changes, and wait until they have committed.
+
+        Returns:
+            A `CountReply` with what *stage* counted, or the error with which the commit was refused.
+
+        Cancel: what is staged commits all the same.
+        """
+        now = self.clock.now()
+        count = stage(now)
+        if not count:
+            return CountReply()
+        self.storage_health.refuse_while_degraded(self._unstage_all)
+        verdict = Verdict()
+        ticket = self.ticket
+        ticket.add(verdict, CountReply(count=count))
+        self.note_changes(now)
+        await ticket.wait()
+        return verdict.reply
 
     def _admit_pushes(self) -> None:
         """Refuse pushes that could only be kept in memory: while closing, and when too much waits for the file."""
@@ -211,9 +278,9 @@ class Broker:
         self.engine.connect(client.id)
 
     def disconnect(self, client: Client, parked: list[Waiter]) -> None:
-        """A client is gone: its parked pulls end, its jobs are released, at once."""
+        """A client is gone: its waits end, its jobs are released, at once."""
         for waiter in parked:
-            self.waiting.release(waiter)
+            self._release(waiter)
         if self.has_ended:
             return  # jobs that are still active stay so in the file, and the next start recovers them (PD-9)
         now = self.clock.now()
@@ -227,17 +294,30 @@ class Broker:
         """Do what has become due, and end the waits whose time is over."""
         self.engine.tick(now)
         self.serve_waiters(now)
-        for waiter in self.waiting.expired(now.mono_ms):
-            client = self.waiting.release(waiter)
-            if client is not None:
-                client.answer(waiter, empty_reply(waiter.command))
+        self.job_waits.answer_ended()
+        self._send_away(self.waiting.expired(now.mono_ms) + self.job_waits.expired(now.mono_ms))
         self.note_changes(now)
         self._note_idle()
 
     def next_deadline_mono_ms(self, now: Now) -> float:
         """When `tick` is due next."""
-        self._next_timer_mono_ms = min(self.engine.next_deadline_mono_ms(now), self.waiting.next_deadline_mono_ms())
+        self._next_timer_mono_ms = min(
+            self.engine.next_deadline_mono_ms(now),
+            self.waiting.next_deadline_mono_ms(),
+            self.job_waits.next_deadline_mono_ms(),
+        )
         return self._next_timer_mono_ms
+
+    def _send_away(self, waiters: list[Waiter]) -> None:
+        """Answer those who wait no longer, and got nothing."""
+        for waiter in waiters:
+            client = self._release(waiter)
+            if client is not None:
+                client.answer(waiter, empty_reply(waiter.command))
+
+    def _release(self, waiter: Waiter) -> Client | None:
+        waits = self.job_waits if isinstance(waiter.command, WaitJob) else self.waiting
+        return waits.release(waiter)
 
     def _note_timer(self, deadline_mono_ms: float) -> None:
         """Something is due earlier than the reaper knows."""
@@ -261,27 +341,31 @@ class Broker:
 
     async def learn(self, ids: list[str]) -> None:
         """Look *ids* up in the file for the command that is executed next."""
-        found: dict[str, CompletedJob | None] = await self._find_completed(ids)
+        state = self.engine.state
+        while True:
+            amended_count = state.amended_count
+            found: dict[str, CompletedJob | None] = await self._find_completed(ids)
+            if state.amended_count == amended_count:
+                break  # else the command might write back an older record than the one that was confirmed meanwhile
         self.engine.find_facts(found)
 
     def flush_ended(self, now: Now) -> None:
         """A flush has been settled, one way or the other."""
         self.serve_waiters(now)
+        self.job_waits.answer_ended()
         ended, self._flush_ended = self._flush_ended, trio.Event()
         ended.set()
         self.note_changes(now)
+        self._note_timer(self.engine.next_deadline_mono_ms(now))  # of what has just taken effect
         self._note_idle()
 
     # stopping
 
     def stop_pulls(self) -> None:
-        """Hand out no more jobs, take no more pushes; parked pulls get nothing, now."""
+        """Hand out no more jobs, take no more pushes; who is parked gets nothing, now."""
         self.is_closing = True
         self.engine.stop_handing_out()
-        for waiter in self.waiting.everyone():
-            client = self.waiting.release(waiter)
-            if client is not None:
-                client.answer(waiter, empty_reply(waiter.command))
+        self._send_away(self.waiting.everyone() + self.job_waits.everyone())
         self._note_idle()
 
     async def wait_idle(self) -> None:

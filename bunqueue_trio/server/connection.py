@@ -7,6 +7,7 @@ import trio
 from bunqueue_trio.config import MAX_FRAME_BYTES, Config
 from bunqueue_trio.errors import FrameTooLargeError, StorageError
 from bunqueue_trio.logs import get_logger
+from bunqueue_trio.model.questions import Question
 from bunqueue_trio.model.replies import ErrorReply
 from bunqueue_trio.protocol.codec import encode_frame
 from bunqueue_trio.protocol.framing import FrameBuffer
@@ -136,7 +137,11 @@ class Connection:
     async def _go_on(self, hold: Hold | None) -> None:
         """Wait for what the session needs and let it go on, until it needs nothing."""
         while hold is not None:
-            if hold.ids is None:
+            if hold.work is not None:
+                await self.session.do_work(hold.work)
+            elif hold.read is not None:
+                await self._read_file()
+            elif hold.ids is None:
                 await self._broker.wait_for_flush()
             elif hold.ids:
                 try:
@@ -146,6 +151,19 @@ class Connection:
                     self.session.refuse_next(f"Storage unavailable: {error}")
             hold = self.session.run(self._broker.clock.now())
             self._broker.engine.clear_facts()  # a fact is as old as its look-up: the next command makes its own
+
+    async def _read_file(self) -> None:
+        """The session's next command needs an answer from the file."""
+
+        def ask() -> Question | None:
+            hold = self.session.run(self._broker.clock.now())
+            return None if hold is None or hold.read is None else hold.read.question
+
+        try:
+            await self._broker.file_reads.answer(ask)
+        except StorageError as error:
+            log.error("The data file cannot be read", error=str(error))
+            self.session.refuse_next(f"Storage unavailable: {error}")
 
     def _resume(self) -> None:
         """A parked pull has ended: commands that waited for its slot may run, and more may be read."""

@@ -59,7 +59,7 @@ class Flusher:
         self._on_critical = on_critical
         self._failures = 0
         self._has_alarmed = False
-        self._turn = trio.Lock()  # the run loop and a stopping server never flush at the same time
+        self._turn = broker.flush_turn  # the run loop and a stopping server never flush at the same time
         self.flush_count = 0
         self.failed_count = 0
         self.critical_count = 0
@@ -159,7 +159,7 @@ class Flusher:
             raise
         now = broker.clock.now()
         broker.is_flushing = False
-        broker.engine.committed(changes, now)
+        broker.engine.committed(changes, now, missing=report.missing, kept=report.kept)
         broker.engine.forgotten(report.forgotten)
         self.flush_count += 1
         self.last_commit_ms = report.duration_ms
@@ -168,6 +168,7 @@ class Flusher:
         if broker.storage_health.succeeded():
             log.info("Disk full condition cleared - writes succeeding again")
         ticket.settle()
+        broker.note_committed(ticket)
         broker.flush_ended(now)
         return True
 

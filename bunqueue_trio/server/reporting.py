@@ -66,13 +66,13 @@ class Reporting:
         )
 
     def _totals(self) -> QueueTotals:
-        queues = self._broker.engine.state.queues.values()
+        gauges = self._broker.engine.state.gauges
         return QueueTotals(
-            waiting=sum(queue.waiting_count for queue in queues),
+            waiting=gauges.waiting,
             active=self._broker.engine.active_count,
-            delayed=sum(queue.delayed_count for queue in queues),
-            completed=sum(queue.completed_count for queue in queues),
-            dlq=sum(len(queue.letters) for queue in queues),
+            delayed=gauges.delayed,
+            completed=gauges.completed,
+            dlq=gauges.dead,
         )
 
     def _reasons(self) -> list[Reason]:

@@ -39,15 +39,16 @@ async def _step(broker: Broker, store: Store, max_age_ms: int | None, max_count:
 
     Until then the file would give the same rows again, and they would be counted out twice.
     """
-    now = broker.clock.now()
-    excess = 0 if max_count is None else broker.engine.completed_count - max_count
-    before_ms = None if max_age_ms is None else now.wall_ms - max_age_ms
-    if before_ms is None and excess <= 0:
-        return False
-    limit = min(ROWS_PER_STEP, excess) if excess > 0 else ROWS_PER_STEP
-    cutoff = None if excess > 0 else before_ms
-    found = await store.read(lambda connection: reads.oldest_completed(connection, cutoff, limit))
-    broker.engine.expire_completed(found, now.wall_ms)
+    async with broker.flush_turn:  # else what a commit removes meanwhile would be counted out twice
+        now = broker.clock.now()
+        excess = 0 if max_count is None else broker.engine.completed_count - max_count
+        before_ms = None if max_age_ms is None else now.wall_ms - max_age_ms
+        if before_ms is None and excess <= 0:
+            return False
+        limit = min(ROWS_PER_STEP, excess) if excess > 0 else ROWS_PER_STEP
+        cutoff = None if excess > 0 else before_ms
+        found = await store.read(lambda connection: reads.oldest_completed(connection, cutoff, limit))
+        broker.engine.expire_completed(found, now.wall_ms)
     broker.note_changes(broker.clock.now())
     while broker.engine.state.changes.expired:
         await broker.ticket.wait()

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import hmac
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from itertools import count
 from typing import Any
 
 from bunqueue_trio import __version__
 from bunqueue_trio.config import Config
+from bunqueue_trio.engine.reading import ReadNeededError
+from bunqueue_trio.engine.reruns import PagesNeededError
 from bunqueue_trio.engine.state import FactsNeededError, PendingChangeError
 from bunqueue_trio.errors import CommandError, InvariantError, MalformedFrameError, UnknownCommandError
 from bunqueue_trio.logs import get_logger
@@ -39,6 +42,7 @@ from bunqueue_trio.model.instant import Now
 from bunqueue_trio.model.replies import ErrorReply, HelloReply, Reply
 from bunqueue_trio.protocol.codec import decode_command, encode_frame, string_req_id
 from bunqueue_trio.server.broker import MAX_PARKED, Broker, Parked
+from bunqueue_trio.server.rerunning import rerun_completed
 from bunqueue_trio.server.throttle import Throttle
 from bunqueue_trio.server.waiting import Waiter
 
@@ -68,12 +72,25 @@ _ids = count(1)
 
 
 class Hold:
-    """Why a session cannot go on for now. ``ids`` must be looked up in the file; None: wait for the flush."""
+    """Why a session cannot go on for now.
 
-    __slots__ = ("ids",)
+    ``ids`` must be looked up in the file; None: wait for the flush. With ``work`` the command in front takes several
+    turns: hand it to `Session.do_work`. With ``read`` the file has to answer: run the session within
+    `FileReads.answer`, and once more after it; then ``read.question`` is what it asks.
+    """
 
-    def __init__(self, ids: list[str] | None = None) -> None:
+    __slots__ = ("ids", "read", "work")
+
+    def __init__(
+        self,
+        ids: list[str] | None = None,
+        *,
+        work: Callable[[], Awaitable[Reply]] | None = None,
+        read: ReadNeededError | None = None,
+    ) -> None:
         self.ids = ids
+        self.work = work
+        self.read = read
 
 
 class Session:
@@ -98,6 +115,7 @@ class Session:
         self._parked: dict[Waiter, None] = {}
         self._out: list[bytes] = []
         self._in_turn = False
+        self._is_at_work = False  # somebody awaits the work of a `Hold`
         self.is_authenticated = not self._tokens
         self.unconfirmed_count = 0
 
@@ -145,13 +163,15 @@ class Session:
             next call.
         """
         self._in_turn = True
+        started_ms = self._broker.clock.stopwatch_ms()
         try:
             while True:
                 hold = self._execute_all(now)
                 if not self._broker.waiting.count:
                     self.flush()  # the client goes on while we see to the rest
-                self._broker.after_turn(now)
-                if hold is not None or not self._commands or len(self._parked) >= MAX_PARKED:
+                self._broker.after_turn(now, started_ms)
+                is_held = hold is not None or self._is_at_work
+                if is_held or not self._commands or len(self._parked) >= MAX_PARKED:
                     break  # else serving the parked pulls has made room for those behind them
         finally:
             self._in_turn = False
@@ -160,9 +180,28 @@ class Session:
 
     def refuse_next(self, text: str) -> None:
         """The command that holds up the others cannot be executed; its reply leaves with the next `run`."""
+        self.answer_next(ErrorReply(error=text))
+
+    async def do_work(self, work: Callable[[], Awaitable[Reply]]) -> None:
+        """Await the work of a `Hold`: it answers the command in front.
+
+        Cancel: the connection is going; what the work has staged by then commits all the same.
+        """
+        command = self._commands[0]
+        try:
+            reply = await work()
+        except InvariantError:
+            raise
+        except Exception as error:
+            self._broker.report_defect(error, command)
+            reply = ErrorReply(error="Internal server error")
+        self.answer_next(reply)
+
+    def answer_next(self, reply: Reply) -> None:
+        """The command that holds up the others has its reply, which leaves with the next `run`."""
+        self._is_at_work = False
         if self._commands:
-            command = self._commands.popleft()
-            self._deliver(command, ErrorReply(error=text))
+            self._deliver(self._commands.popleft(), reply)
 
     def flush(self) -> None:
         """Send what has been answered so far."""
@@ -173,6 +212,8 @@ class Session:
 
     def _execute_all(self, now: Now) -> Hold | None:
         commands = self._commands
+        if self._is_at_work:
+            return None  # whoever waits for it will go on
         while commands and len(self._parked) < MAX_PARKED:
             command = commands[0]
             if self.unconfirmed_count and type(command) not in COMMUTING:
@@ -183,6 +224,11 @@ class Session:
                 return Hold()
             except FactsNeededError as needed:
                 return Hold(needed.ids)
+            except PagesNeededError as needed:
+                self._is_at_work = True
+                return Hold(work=partial(rerun_completed, self._broker, needed.queue))
+            except ReadNeededError as needed:
+                return Hold(read=needed)
             except CommandError as error:
                 reply = ErrorReply(error=str(error))
             except InvariantError:
@@ -234,7 +280,7 @@ class Session:
     # replies out
 
     def answer(self, waiter: Waiter, reply: Reply) -> None:
-        """A parked pull has its reply."""
+        """A parked command has its reply."""
         self._parked.pop(waiter, None)
         self._deliver(waiter.command, reply)
         if not self._in_turn:

@@ -30,7 +30,7 @@ def _lost(changes: Changes, now: Now) -> list[tuple[JobRecord, dict[str, Any]]]:
     lost: list[tuple[JobRecord, dict[str, Any]]] = [
         (job.record, {"state": shown_state(job, now.wall_ms)}) for job in unwritten_jobs(changes)
     ]
-    lost += [(e.job, {"state": "failed", "reason": e.reason, "error": e.error}) for e in changes.letters]
+    lost += [(e.job, {"state": "failed", "reason": e.reason, "error": e.error}) for e in changes.letters.values()]
     return lost
 
 

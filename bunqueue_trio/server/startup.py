@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import apsw
 
 from bunqueue_trio.engine.core import Engine
+from bunqueue_trio.engine.id_source import IdSource
 from bunqueue_trio.engine.recovery import Recovery
-from bunqueue_trio.engine.state import IdSource
 from bunqueue_trio.logs import get_logger
 from bunqueue_trio.model.entries import DlqEntry
 from bunqueue_trio.storage import reads

@@ -23,17 +23,17 @@ async def run_statistics(broker: Broker, tcp: TcpServer, *, interval_ms: int, wo
         await trio.sleep(interval_ms / 1000)
         state = broker.engine.state
         now = broker.clock.now()
-        queues = state.queues.values()
+        gauges = state.gauges
         memory = measure_memory()
         alive = sum(worker.last_seen > now.wall_ms - worker_timeout_ms for worker in state.workers.values())
         log.info(
             "Queue statistics",
             time=datetime.fromtimestamp(now.wall_ms / 1000, UTC).strftime("%H:%M:%S"),
-            waiting=sum(queue.waiting_count + queue.prioritized_count for queue in queues),
+            waiting=gauges.waiting + gauges.prioritized,
             active=state.active_count,
-            delayed=sum(queue.delayed_count for queue in queues),
+            delayed=gauges.delayed,
             completed=broker.engine.completed_count,
-            dlq=sum(len(queue.letters) for queue in queues),
+            dlq=gauges.dead,
             tcp=tcp.connection_count,
             ws=0,
             sse=0,

@@ -43,6 +43,8 @@ class Store:
         self._write = WorkThread("bunqueue-writer")
         # In memory both are one connection, so they must share the thread as well.
         self._read = self._write if self._reader is self._writer else WorkThread("bunqueue-reader")
+        self._list: WorkThread | None = None
+        self._lister: apsw.Connection
         self.wal_bytes = 0
         """Size of the WAL file, which SQLite reuses from its start after a checkpoint rather than shrinking it."""
         self._wal_frames = 0
@@ -114,9 +116,40 @@ class Store:
         """Those of *ids* that completed and whose row is still in the file; None for the others."""
         return await self._read.run(lambda: {job_id: reads.find_completed(self._reader, job_id) for job_id in ids})
 
+    async def read_completed(self, queue: str, after_seq: int, limit: int) -> list[tuple[int, CompletedJob]]:
+        """A page of the completed jobs of a queue, with their sequence numbers, which order them.
+
+        Raises:
+            StorageError: the file cannot be read.
+        """
+        return await self._read.run(lambda: reads.completed_page(self._reader, queue, after_seq, limit))
+
     async def read(self, function: Callable[[apsw.Connection], T]) -> T:
         """Call *function* with the reading connection, off the loop."""
         return await self._read.run(lambda: function(self._reader))
+
+    async def read_pinned(self, function: Callable[[apsw.Connection], None], pinned: Callable[[], None]) -> None:
+        """Call *function* with a connection that sees the file as it is now, whatever is committed meanwhile.
+
+        One call at a time. *pinned* is called as soon as commits may go on: in memory, where there is one connection
+        for all, after the read.
+
+        Cancel: before it starts, or not at all.
+        Raises:
+            StorageError: the file cannot be read.
+        """
+        if self._reader is self._writer:
+            await self._write.run(lambda: function(self._writer))
+            pinned()
+            return
+        if self._list is None:
+            self._list = WorkThread("bunqueue-lists")
+            self._lister = await self._list.run(lambda: db.open_reader(self.path))
+        lister = self._lister
+        await self._list.run(lambda: db.begin_snapshot(lister))
+        pinned()
+        with trio.CancelScope(shield=True):  # bounded by the read, which is bounded by what a reply can hold
+            await self._list.run(lambda: _read_and_end(lister, function))
 
     def _warn_of_growth(self) -> None:
         """One line when the WAL grows because a reader pins it, and one more when it is small again (K1)."""
@@ -134,6 +167,9 @@ class Store:
 
     async def close(self) -> None:
         """Fold the WAL in, close both connections, let go of the file. A WAL that cannot be folded in stays."""
+        if self._list is not None:
+            await self._list.run(lambda: self._lister.close(True))
+            self._list.stop()
         try:
             await self._write.run(lambda: db.close_data_file(self._opened))
         except StorageError as error:
@@ -141,6 +177,13 @@ class Store:
         finally:
             for thread in {self._write, self._read}:
                 thread.stop()
+
+
+def _read_and_end(lister: apsw.Connection, function: Callable[[apsw.Connection], None]) -> None:
+    try:
+        function(lister)
+    finally:
+        lister.execute("COMMIT")  # or the WAL could never be folded in again
 
 
 def _open(path: str, synchronous: db.Synchronous) -> tuple[db.DataFile, bytes]:

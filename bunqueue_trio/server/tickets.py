@@ -24,6 +24,8 @@ class Ticket:
         self._waiting: dict[Confirmable, list[Reply]] = {}
         self._settled = [trio.Event()]  # this one's own first, then those of tickets it has absorbed
         self.is_awaited = False
+        self.turns: list[tuple[float, list[type]]] = []
+        """When each turn began that waits for this one (stopwatch ms), and the types of the commands it awaits."""
 
     def add(self, client: Confirmable, reply: Reply) -> None:
         """Deliver *reply* to *client* after the commit."""
@@ -58,8 +60,20 @@ class Ticket:
         self.is_awaited = self.is_awaited or newer.is_awaited
         newer._waiting.clear()
         self._settled += newer._settled
+        self.turns += newer.turns
 
     def _end(self) -> None:
         self._waiting.clear()
         for settled in self._settled:
             settled.set()
+
+
+class Verdict:
+    """What became of a commit that no connection waits for by itself."""
+
+    def __init__(self) -> None:
+        self.reply = Reply()
+
+    def confirm(self, replies: list[Reply]) -> None:
+        """The commit has come, or failed."""
+        [self.reply] = replies

@@ -1,7 +1,7 @@
-"""Parked pulls: who waits for a job of which queue, in order of arrival, and until when.
+"""Parked commands: who waits for a job of which queue, or for the end of which job, in what order, and until when.
 
-A parked pull is data, not a task: when a job arrives the broker serves it on the spot. So it cannot take a job and then
-be cancelled, and a connection that closes takes its waiters along in the same breath.
+What is parked is data, not a task: when a job arrives, or ends, the broker serves it on the spot. So a pull cannot take
+a job and then be cancelled, and a connection that closes takes its waiters along in the same breath.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from collections import OrderedDict
 from heapq import heappop, heappush
 from typing import Protocol
 
-from bunqueue_trio.model.commands import Pull, PullBatch
+from bunqueue_trio.model.commands import Pull, PullBatch, WaitJob
+from bunqueue_trio.model.flow_replies import WaitReply
 from bunqueue_trio.model.replies import JobReply, JobsReply, Reply
 
 
 class Client(Protocol):
-    """Where a parked pull came from."""
+    """Where a parked command came from."""
 
     id: int
 
@@ -25,18 +26,22 @@ class Client(Protocol):
         ...
 
     def answer(self, waiter: Waiter, reply: Reply) -> None:
-        """Deliver the reply of a pull that was parked. Must not block."""
+        """Deliver the reply of a command that was parked. Must not block."""
         ...
 
 
+Parkable = Pull | PullBatch | WaitJob
+
+
 class Waiter:
-    """One parked pull. ``client`` is None once it has been answered or given up."""
+    """One parked command. ``client`` is None once it has been answered or given up; ``key`` is what it waits for."""
 
-    __slots__ = ("client", "command", "deadline_mono_ms", "order")
+    __slots__ = ("client", "command", "deadline_mono_ms", "key", "order")
 
-    def __init__(self, client: Client, command: Pull | PullBatch, deadline_mono_ms: float, order: int) -> None:
+    def __init__(self, client: Client, command: Parkable, deadline_mono_ms: float, order: int) -> None:
         self.client: Client | None = client
         self.command = command
+        self.key: str = command.id if isinstance(command, WaitJob) else command.queue
         self.deadline_mono_ms = deadline_mono_ms
         self.order = order
 
@@ -45,27 +50,27 @@ class Waiter:
 
 
 class Waiting:
-    """All parked pulls."""
+    """Parked commands of one kind: pulls by queue, or waits for jobs by id."""
 
     def __init__(self) -> None:
         # Ordered: the first is found, and any one removed, in constant time.
-        self._by_queue: dict[str, OrderedDict[Waiter, None]] = {}
+        self._by_key: dict[str, OrderedDict[Waiter, None]] = {}
         self._deadlines: list[Waiter] = []
         self._order = 0
         self.count = 0
 
-    def park(self, client: Client, command: Pull | PullBatch, deadline_mono_ms: float) -> Waiter:
-        """Let a pull wait until then."""
+    def park(self, client: Client, command: Parkable, deadline_mono_ms: float) -> Waiter:
+        """Let a command wait until then."""
         self._order += 1
         waiter = Waiter(client, command, deadline_mono_ms, self._order)
-        self._by_queue.setdefault(command.queue, OrderedDict())[waiter] = None
+        self._by_key.setdefault(waiter.key, OrderedDict())[waiter] = None
         heappush(self._deadlines, waiter)
         self.count += 1
         return waiter
 
-    def first(self, queue: str) -> Waiter | None:
-        """Who has waited longest for a job of *queue*."""
-        waiters = self._by_queue.get(queue)
+    def first(self, key: str) -> Waiter | None:
+        """Who has waited longest for *key*: a job of that queue, or the end of that job."""
+        waiters = self._by_key.get(key)
         return None if waiters is None else next(iter(waiters))
 
     def release(self, waiter: Waiter) -> Client | None:
@@ -73,11 +78,11 @@ class Waiting:
         client, waiter.client = waiter.client, None
         if client is not None:
             self.count -= 1
-            name = waiter.command.queue
-            waiters = self._by_queue[name]
+            name = waiter.key
+            waiters = self._by_key[name]
             del waiters[waiter]
             if not waiters:
-                del self._by_queue[name]
+                del self._by_key[name]
             self._sweep()
         return client
 
@@ -97,8 +102,8 @@ class Waiting:
         return over
 
     def everyone(self) -> list[Waiter]:
-        """All who wait, by queue and arrival."""
-        return [waiter for waiters in self._by_queue.values() for waiter in waiters]
+        """All who wait, by what for and arrival."""
+        return [waiter for waiters in self._by_key.values() for waiter in waiters]
 
     def _sweep(self) -> None:
         """Answered waiters with far deadlines must not pile up: sixty seconds of them are many."""
@@ -106,8 +111,10 @@ class Waiting:
             self._deadlines = sorted(w for w in self._deadlines if w.client is not None)
 
 
-def empty_reply(command: Pull | PullBatch) -> Reply:
-    """What a pull gets that found nothing."""
+def empty_reply(command: Parkable) -> Reply:
+    """What a pull gets that found nothing, and a wait that did not see its job complete."""
+    if isinstance(command, WaitJob):
+        return WaitReply()
     if isinstance(command, PullBatch):
         return JobsReply(jobs=[]) if command.owner is None else JobsReply(jobs=[], tokens=[])
     return JobReply(job=None) if command.owner is None else JobReply(job=None, token=None)

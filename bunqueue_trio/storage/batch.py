@@ -28,6 +28,9 @@ STATE_COLUMNS = (
 )  # fmt: skip
 """What an execution changes: ``UPDATE ... WHERE id``."""
 
+LINK_COLUMNS = ("id", "data", "parent_id", "children_ids")
+"""What a new parent or a new child changes in a completed job: ``UPDATE ... WHERE id``."""
+
 SETTINGS_COLUMNS = (
     "name", "paused", "rate_limit", "concurrency_limit", "rate_limit_duration", "rate_limit_expires_at",
     "stall_enabled", "stall_interval", "max_stalls", "stall_grace_period",
@@ -38,23 +41,34 @@ class Batch(Struct, gc=False):
     """One transaction. Applied in the order of the fields: everything that deletes comes first.
 
     Attributes:
+        emptied: (queue, ids that unfinished jobs name): every completed job and every dead letter of that queue goes,
+            results and side rows included; those that are named are remembered in ``bqt_finished`` and reported.
         reborn: ids whose finished row, result, side row and dead letters must go before they are inserted anew.
             The rows found tell the caller which completed jobs ended (`CommitReport.forgotten`).
         deleted: ids whose row, result and side row are deleted.
         letters_gone: job ids whose dead letters are deleted.
+        links: rows of `LINK_COLUMNS`, for completed jobs only; one that is gone meanwhile is passed over.
         plain, full, states: rows in the order of the column tuples above. ``full`` is an UPSERT that keeps the rowid.
+        reruns: full rows of completed jobs that run again: the old row goes, its result stays. A row that is no longer
+            there is not brought back, but reported.
+        results_gone: ids whose results go although their rows stay.
         results: (job_id, result blob, completed_at).
         letters: (job_id, queue, entry blob, entered_at).
         extras: (job_id, blob) of our side table; upsert.
         settings: rows of ``queue_state``; replace.  settings_gone: names back at their defaults.
+        policies: (queue, blob) of our side table; upsert.  policies_gone: names back at their defaults.
         finished: ids to remember as completed although their row is gone; finished_gone: the reverse.
         needs_sync: this commit must reach the disk (fsync) before it counts.
         row_count: how many jobs it touches, for metrics and logs.
     """
 
+    emptied: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
     reborn: list[str] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
     letters_gone: list[str] = field(default_factory=list)
+    results_gone: list[str] = field(default_factory=list)
+    reruns: list[Row] = field(default_factory=list)
+    links: list[Row] = field(default_factory=list)
     plain: list[Row] = field(default_factory=list)
     full: list[Row] = field(default_factory=list)
     states: list[Row] = field(default_factory=list)
@@ -63,6 +77,8 @@ class Batch(Struct, gc=False):
     extras: list[Row] = field(default_factory=list)
     settings: list[Row] = field(default_factory=list)
     settings_gone: list[str] = field(default_factory=list)
+    policies: list[Row] = field(default_factory=list)
+    policies_gone: list[str] = field(default_factory=list)
     finished: list[str] = field(default_factory=list)
     finished_gone: list[str] = field(default_factory=list)
     needs_sync: bool = False
@@ -70,10 +86,15 @@ class Batch(Struct, gc=False):
 
 
 class CommitReport(Struct, frozen=True, gc=False):
-    """What the writer found out while committing: ``forgotten`` names the queue of each completed job that a rebirth
-    deleted; ``wal_bytes`` is the size of the WAL file after the commit; ``duration_ms`` how long it took.
+    """What the writer found out while committing.
+
+    ``forgotten`` names the queue of each completed job that a rebirth deleted, ``kept`` the jobs of an emptied queue
+    that are remembered as completed, ``missing`` the jobs that were to run again but had gone. ``wal_bytes`` is the
+    size of the WAL file after the commit, ``duration_ms`` how long it took.
     """
 
     forgotten: list[str]
     wal_bytes: int
     duration_ms: float
+    kept: list[str] = []
+    missing: list[str] = []

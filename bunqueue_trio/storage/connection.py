@@ -25,6 +25,7 @@ __all__ = [
     "DataFile",
     "FileLock",
     "Synchronous",
+    "begin_snapshot",
     "checkpoint",
     "close_data_file",
     "close_writer",
@@ -140,6 +141,21 @@ def open_reader(path: str) -> apsw.Connection:
         StartError: one line: which file, why, what to do.
     """
     return _retry_while_locked(path, lambda: _open_once(path, apsw.SQLITE_OPEN_READONLY, None, None))
+
+
+def begin_snapshot(connection: apsw.Connection) -> None:
+    """From now until COMMIT *connection* sees the file as it is now.
+
+    Raises:
+        StorageError: the file cannot be read.
+    """
+    try:
+        connection.execute("BEGIN")
+        connection.execute("SELECT 1 FROM migrations LIMIT 1").fetchall()  # only reading takes the snapshot
+    except apsw.Error as error:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise faults.from_apsw(error) from error
 
 
 def close_writer(connection: apsw.Connection) -> None:

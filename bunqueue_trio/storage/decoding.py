@@ -13,8 +13,15 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, MsgspecError, Raw, Struct
 
-from bunqueue_trio.model.entries import DEFAULT_SETTINGS, QueueSettings, RateLimit, StallPolicy
-from bunqueue_trio.model.job import DEFAULT_BACKOFF_MS, DEFAULT_MAX_ATTEMPTS, JobRecord, TimelineEntry
+from bunqueue_trio.model.entries import DEFAULT_SETTINGS, DlqPolicy, QueueSettings, RateLimit, StallPolicy
+from bunqueue_trio.model.job import (
+    DEFAULT_BACKOFF_MS,
+    DEFAULT_MAX_ATTEMPTS,
+    ChildFailures,
+    JobRecord,
+    Past,
+    TimelineEntry,
+)
 from bunqueue_trio.storage.batch import FULL_COLUMNS
 from bunqueue_trio.storage.payloads import EMPTY_MAP, checked_payload
 from bunqueue_trio.storage.records import DEFAULT_RATE_WINDOW_MS, NO_EXTRA, NO_MESSAGE, JobExtra
@@ -36,6 +43,7 @@ _SMALLEST, _LARGEST = -(2**31), 2**32 - 1
 _texts = msgspec.msgpack.Decoder(tuple[str, ...])
 _timeline = msgspec.msgpack.Decoder(tuple[TimelineEntry, ...])
 _extra = msgspec.msgpack.Decoder(JobExtra)
+_policy = msgspec.msgpack.Decoder(DlqPolicy)
 _anything = msgspec.msgpack.Decoder(ext_hook=lambda _code, _data: UNSET)  # "undefined" is an extension: left out
 
 
@@ -56,6 +64,8 @@ class StoredJob(Struct, gc=False):
     key_expires_at: float | None = None
     is_from_cron: bool = False
     damage: tuple[str, ...] = ()
+    past: Past | None = None
+    child_failures: ChildFailures | None = None
 
 
 def job_from_row(row: tuple[Any, ...]) -> StoredJob:
@@ -116,7 +126,12 @@ def job_from_row(row: tuple[Any, ...]) -> StoredJob:
         setattr(record, name, getattr(extra, name))
     if extra.progress_message is not NO_MESSAGE:
         record.progress_message = extra.progress_message
-    return StoredJob(record, seq, state_name, extra.key_expires_at, extra.is_from_cron, tuple(damage))
+    stored = StoredJob(record, seq, state_name, extra.key_expires_at, extra.is_from_cron, tuple(damage))
+    if extra.auto_retries or extra.has_result:
+        stored.past = Past(extra.auto_retries, extra.auto_retried_at, extra.has_result)
+    if extra.failed_children or extra.ignored_children:
+        stored.child_failures = ChildFailures(extra.failed_children, extra.ignored_children)
+    return stored
 
 
 class PlainDecoder:
@@ -185,6 +200,14 @@ def settings_from_row(row: tuple[Any, ...]) -> tuple[str, QueueSettings]:
             number(grace, stall.grace_period),
         )
     return text(name), QueueSettings(bool(paused), rate, number_or_none(concurrency), stall)
+
+
+def policy_from_blob(blob: bytes) -> DlqPolicy:
+    """The policy of ``bqt_queues.dlq_config``; the default one where it cannot be read."""
+    try:
+        return _policy.decode(blob)
+    except UNREADABLE:
+        return DEFAULT_SETTINGS.dlq
 
 
 def timeline_from(blob: bytes) -> tuple[TimelineEntry, ...]:

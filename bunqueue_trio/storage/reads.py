@@ -9,17 +9,21 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 import apsw
+from msgspec import Raw
+from msgspec.structs import replace
 
 from bunqueue_trio.errors import CorruptDatabaseError
 from bunqueue_trio.model.entries import CompletedJob, DlqEntry, QueueSettings
+from bunqueue_trio.model.job import JobRecord
 from bunqueue_trio.storage import faults
 from bunqueue_trio.storage.batch import FULL_COLUMNS, SETTINGS_COLUMNS
-from bunqueue_trio.storage.decoding import PlainDecoder, StoredJob, job_from_row, settings_from_row
+from bunqueue_trio.storage.decoding import PlainDecoder, StoredJob, job_from_row, policy_from_blob, settings_from_row
 from bunqueue_trio.storage.letters import entry_from_blob
 from bunqueue_trio.storage.payloads import checked_payload
-from bunqueue_trio.storage.writes import ListStatement
+from bunqueue_trio.storage.statements import ListStatement
 
 PAGE_ROWS: Final = 10_000
+ROWS_AT_ONCE: Final = 100  # of a list: few enough that large ones can be given up in time
 
 _JOB: Final = f"SELECT {', '.join(f'jobs.{name}' for name in FULL_COLUMNS)}, bqt_jobs.extra"
 _SIDE: Final = "LEFT JOIN bqt_jobs ON bqt_jobs.job_id = jobs.id"
@@ -59,6 +63,10 @@ LETTERS: Final = (
 SETTINGS: Final = (
     f"SELECT {', '.join(SETTINGS_COLUMNS)} FROM queue_state WHERE name > ? ORDER BY name LIMIT {PAGE_ROWS}"
 )
+POLICIES: Final = (
+    "SELECT queue, dlq_config FROM bqt_queues WHERE queue > ? AND dlq_config IS NOT NULL ORDER BY queue"
+    f" LIMIT {PAGE_ROWS}"
+)
 CRON_NAMES: Final = f"SELECT name, queue FROM cron_jobs WHERE name > ? ORDER BY name LIMIT {PAGE_ROWS}"
 COMPLETED_COUNTS: Final = (
     "WITH RECURSIVE names(queue) AS (SELECT min(queue) FROM jobs UNION ALL"
@@ -68,11 +76,24 @@ COMPLETED_COUNTS: Final = (
 )
 COMPLETED: Final = (
     f"{_JOB}, job_results.result FROM jobs {_SIDE} LEFT JOIN job_results ON job_results.job_id = jobs.id"
-    " WHERE jobs.id = ? AND jobs.state = 'completed'"
+    " WHERE jobs.id = ? AND (jobs.state = 'completed' OR job_results.result IS NOT NULL)"
+)
+COMPLETED_OF_QUEUE: Final = (
+    f"{_JOB}, job_results.result FROM jobs {_SIDE} LEFT JOIN job_results ON job_results.job_id = jobs.id"
+    " WHERE jobs.queue = ? AND jobs.state = 'completed' AND jobs.rowid > ? ORDER BY jobs.rowid LIMIT ?"
 )
 OLDEST_COMPLETED: Final = (
     "SELECT id, queue FROM jobs WHERE state = 'completed' AND completed_at < ? ORDER BY completed_at LIMIT ?"
 )
+_COMPLETED_OF_QUEUE: Final = (
+    "SELECT created_at, id, rowid FROM jobs WHERE queue = ? AND state = 'completed'{} ORDER BY created_at, id"
+    " LIMIT ? OFFSET ?"
+)
+_OLDEST_OF_QUEUE: Final = (
+    "SELECT id FROM jobs INDEXED BY bqt_completed_of_queue WHERE queue = ? AND state = 'completed'"
+    " AND completed_at <= ?{} ORDER BY completed_at, rowid LIMIT ?"
+)
+_NOT_OVER: Final = " AND id NOT IN (SELECT value FROM json_each(?))"
 MAX_ROWID: Final = "SELECT max(rowid) FROM jobs"
 
 # An active row with a result is the trace of an interrupted ACK elsewhere: it runs again, so it is not done (PD-2).
@@ -127,8 +148,14 @@ def letters(connection: apsw.Connection) -> Iterator[tuple[str, DlqEntry | None,
 
 
 def queue_settings(connection: apsw.Connection) -> Iterator[tuple[str, QueueSettings]]:
-    """Settings of each queue that has any, by name."""
-    return map(settings_from_row, _pages(connection, SETTINGS, ("",), lambda row: (row[0],)))
+    """Settings of each queue that has any: from the reference's table, from ours, or from both."""
+    policies = {name: policy_from_blob(blob) for name, blob in _pages(connection, POLICIES, ("",), _first)}
+    for row in _pages(connection, SETTINGS, ("",), _first):
+        name, settings = settings_from_row(row)
+        policy = policies.pop(name, None)
+        yield name, settings if policy is None else replace(settings, dlq=policy)
+    for name, policy in policies.items():
+        yield name, QueueSettings(dlq=policy)
 
 
 def cron_names(connection: apsw.Connection) -> dict[str, str]:
@@ -164,12 +191,33 @@ def completed_state(connection: apsw.Connection, ids: Iterable[str]) -> dict[str
 
 
 def find_completed(connection: apsw.Connection, job_id: str) -> CompletedJob | None:
-    """A completed job with its result; None when the file has none of that id."""
+    """A completed job with its result; None when the file has none of that id.
+
+    Of one that runs again its old result: a record without ``completed_at``.
+    """
     rows = list(_rows(connection, COMPLETED, (job_id,)))
     if not rows:
         return None
-    result = rows[0][-1]
-    return CompletedJob(job_from_row(rows[0][:-1]).record, None if result is None else checked_payload(result))
+    stored = job_from_row(rows[0][:-1])
+    if stored.state_name != "completed":
+        if stored.past is None or not stored.past.has_result:
+            return None  # the trace of an interrupted ACK elsewhere
+        stored.record.completed_at = None
+    return CompletedJob(stored.record, _result_from(rows[0]))
+
+
+def completed_page(
+    connection: apsw.Connection, queue: str, after_seq: int, limit: int
+) -> list[tuple[int, CompletedJob]]:
+    """The completed jobs of a queue behind *after_seq*, in order, at most *limit*, with their sequence numbers."""
+    return [
+        (row[0], CompletedJob(job_from_row(row[:-1]).record, _result_from(row)))
+        for row in _rows(connection, COMPLETED_OF_QUEUE, (queue, after_seq, limit))
+    ]
+
+
+def _result_from(row: tuple[Any, ...]) -> Raw | None:
+    return None if row[-1] is None else checked_payload(row[-1])
 
 
 def _pages(
@@ -185,6 +233,10 @@ def _pages(
         if count < PAGE_ROWS:
             return
         after = key(row)
+
+
+def _first(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    return (row[0],)
 
 
 def _rows(connection: apsw.Connection, sql: str, bindings: tuple[Any, ...] = ()) -> Iterator[Any]:
@@ -212,3 +264,37 @@ def oldest_completed(connection: apsw.Connection, before_ms: float | None, limit
     """(id, queue) of the jobs that completed first, at most *limit*; only those before *before_ms* if it is given."""
     after_all = 1e308 if before_ms is None else before_ms
     return list(_rows(connection, OLDEST_COMPLETED, (after_all, limit)))
+
+
+def oldest_of_queue(
+    connection: apsw.Connection, queue: str, *, until_ms: float, limit: int, over: list[str]
+) -> list[str]:
+    """Ids of the jobs of a queue that completed first, until *until_ms*, at most *limit*, none of *over*."""
+    sql, listed = _without(_OLDEST_OF_QUEUE, over)
+    return [job_id for (job_id,) in _rows(connection, sql, (queue, until_ms, *listed, limit))]
+
+
+def completed_keys(
+    connection: apsw.Connection, queue: str, *, limit: int, offset: int, over: list[str]
+) -> list[tuple[float, str, int]]:
+    """(createdAt, id, rowid) of completed jobs of a queue in that order, without those of *over*. Index only."""
+    sql, listed = _without(_COMPLETED_OF_QUEUE, over)
+    return list(_rows(connection, sql, (queue, *listed, limit, offset)))
+
+
+def records_at(connection: apsw.Connection, rowids: list[int], max_bytes: int) -> dict[int, JobRecord] | None:
+    """The jobs in these rows; None when their data is more than *max_bytes*, of which no more is read."""
+    records: dict[int, JobRecord] = {}
+    size = 0
+    for start in range(0, len(rowids), ROWS_AT_ONCE):
+        for row in _rows(connection, PENDING, (json.dumps(rowids[start : start + ROWS_AT_ONCE]),)):
+            records[row[0]] = record = job_from_row(row).record
+            size += len(record.data)
+            if size > max_bytes:
+                return None
+    return records
+
+
+def _without(sql: str, over: list[str]) -> tuple[str, tuple[str, ...]]:
+    """The statement that leaves out the ids of *over*, and the binding for them."""
+    return (sql.format(_NOT_OVER), (json.dumps(over),)) if over else (sql.format(""), ())

@@ -10,11 +10,13 @@ from typing import Final
 import msgspec
 from msgspec import Raw, Struct
 
-from bunqueue_trio.model.entries import DlqEntry, QueueSettings
+from bunqueue_trio.model.entries import DlqEntry, DlqPolicy, QueueSettings
 from bunqueue_trio.model.job import (
     DEFAULT_STACK_TRACE_LIMIT,
     BackoffConfig,
+    ChildFailures,
     JobRecord,
+    Past,
     RepeatConfig,
     TimelineEntry,
 )
@@ -31,7 +33,7 @@ class JobExtra(Struct, rename="camel", omit_defaults=True, gc=False):
     """What the columns of ``jobs`` cannot hold; the blob of ``bqt_jobs``. Keys at their default are left out.
 
     ``progress_message`` is msgpack of any value, kept as it came, and empty when there is none, because msgspec
-    decodes no ``Raw | None``; ``key_expires_at`` is epoch ms.
+    decodes no ``Raw | None``; ``key_expires_at`` is epoch ms. The last three are a `Past`.
     """
 
     backoff_config: BackoffConfig | None = None
@@ -51,6 +53,11 @@ class JobExtra(Struct, rename="camel", omit_defaults=True, gc=False):
     progress_message: Raw = NO_MESSAGE
     key_expires_at: float | None = None
     is_from_cron: bool = False
+    auto_retries: int = 0
+    auto_retried_at: float | None = None
+    has_result: bool = False
+    failed_children: dict[str, str] = {}
+    ignored_children: dict[str, str] = {}
 
 
 NO_EXTRA: Final = JobExtra()
@@ -140,6 +147,12 @@ def full_row(record: JobRecord, seq: int, state_name: str) -> Row:
     )
 
 
+def link_row(record: JobRecord) -> Row:
+    """What a new parent or child changes in a completed job, after `batch.LINK_COLUMNS`."""
+    children = _encode(record.children_ids) if record.children_ids else None
+    return record.id, record.data, record.parent_id, children
+
+
 def state_row(record: JobRecord, state_name: str) -> Row:
     """The execution columns of a job, after `batch.STATE_COLUMNS`."""
     return (
@@ -157,7 +170,14 @@ def state_row(record: JobRecord, state_name: str) -> Row:
     )
 
 
-def extra_blob(record: JobRecord, *, key_expires_at: float | None, is_from_cron: bool) -> bytes | None:
+def extra_blob(
+    record: JobRecord,
+    *,
+    key_expires_at: float | None,
+    is_from_cron: bool,
+    past: Past | None = None,
+    child_failures: ChildFailures | None = None,
+) -> bytes | None:
     """The blob of the job's side row: a `JobExtra` map; None when there is nothing to keep.
 
     A row that exists already and has nothing to keep any more gets `payloads.EMPTY_MAP`.
@@ -181,6 +201,11 @@ def extra_blob(record: JobRecord, *, key_expires_at: float | None, is_from_cron:
         key_expires_at,
         is_from_cron,
     )
+    if past is not None:
+        extra.auto_retries, extra.auto_retried_at = past.auto_retries, past.auto_retried_at
+        extra.has_result = past.has_result
+    if child_failures is not None:
+        extra.failed_children, extra.ignored_children = child_failures.failed, child_failures.ignored
     return None if extra == NO_EXTRA else _encode(extra)
 
 
@@ -192,8 +217,16 @@ def entry_blob(entry: DlqEntry) -> bytes:
     return without_wide_integers(_encode(entry))
 
 
+def policy_blob(policy: DlqPolicy) -> bytes:
+    """The cell ``bqt_queues.dlq_config``: the map of GetDlqConfig, whole."""
+    return _encode(policy)
+
+
 def settings_row(queue: str, settings: QueueSettings) -> Row:
-    """The row of ``queue_state``, after `batch.SETTINGS_COLUMNS`. The stall policy is written whole, default or not."""
+    """The row of ``queue_state``, after `batch.SETTINGS_COLUMNS`. The stall policy is written whole, default or not.
+
+    The policy about dead letters is not part of it.
+    """
     rate, stall = settings.rate_limit, settings.stall
     window = None if rate is None or rate.duration_ms == DEFAULT_RATE_WINDOW_MS else rate.duration_ms
     return (

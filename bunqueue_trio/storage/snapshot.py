@@ -8,13 +8,19 @@ from msgspec import UNSET, Struct
 
 from bunqueue_trio.model.changes import Changes, Dirty
 from bunqueue_trio.model.entries import DEFAULT_SETTINGS, QueueSettings
-from bunqueue_trio.model.job import Job, JobRecord, JobState, TimelineEntry, replace
-from bunqueue_trio.model.transitions import SettingsChange, Transition, TransitionKind
+from bunqueue_trio.model.job import ChildFailures, Job, JobRecord, JobState, TimelineEntry, replace
+from bunqueue_trio.model.transitions import (
+    Amendment,
+    Removal,
+    SettingsChange,
+    Transition,
+    TransitionKind,
+)
 from bunqueue_trio.storage import records
 from bunqueue_trio.storage.batch import Batch
 from bunqueue_trio.storage.payloads import EMPTY_MAP
 
-ENDS_A_LETTER = frozenset({TransitionKind.REVIVE, TransitionKind.PURGE})
+ENDS_A_LETTER = frozenset({TransitionKind.REVIVE, TransitionKind.PURGE, TransitionKind.AMEND})
 Mark = tuple[Job, int, bool]
 
 
@@ -39,10 +45,22 @@ def take_snapshot(changes: Changes, wall_ms: float) -> Snapshot:
     marks: list[Mark] = []
     settings: dict[str, QueueSettings] = {}
     for change in changes.staged:
-        if isinstance(change, SettingsChange):
+        if isinstance(change, Transition):
+            if change.doomed_by is not None and change.is_doomed:
+                _write_doomed(batch, marks, change)
+            else:
+                _write_transition(batch, marks, change, wall_ms)
+        elif isinstance(change, SettingsChange):
             settings[change.queue] = change.settings
+        elif isinstance(change, Removal):
+            _write_removal(batch, marks, change)
+            if change.is_whole:
+                settings[change.queue] = DEFAULT_SETTINGS
+        elif isinstance(change, Amendment):
+            batch.links.append(records.link_row(change.record))
         else:
-            _write_transition(batch, marks, change, wall_ms)
+            batch.deleted += change.ids
+            batch.finished += change.kept_ids
     for job in changes.jobs:
         if job.dirty == Dirty.PLAIN and job.state is JobState.READY and not job.is_stored:
             # Most rows are new jobs without options that nobody has pulled yet: no detours for them.
@@ -54,14 +72,9 @@ def take_snapshot(changes: Changes, wall_ms: float) -> Snapshot:
         elif job.dirty:
             _write_job(batch, marks, job, wall_ms)
     for name, value in settings.items():
-        if value == DEFAULT_SETTINGS:
-            batch.settings_gone.append(name)
-        else:
-            batch.settings.append(records.settings_row(name, value))
-    ended = {
-        c.record.id for c in changes.staged if isinstance(c, Transition) and (c.renews_id or c.kind in ENDS_A_LETTER)
-    }
-    for entry in changes.letters:
+        _write_settings(batch, name, value)
+    ended = _ended_ids(changes) if changes.letters else set()
+    for entry in changes.letters.values():
         if entry.job.id in ended:
             continue  # its id lives again, or is gone for good, from this very transaction on
         batch.letters.append((entry.job.id, entry.job.queue, records.entry_blob(entry), entry.entered_at))
@@ -73,9 +86,58 @@ def take_snapshot(changes: Changes, wall_ms: float) -> Snapshot:
     return Snapshot(batch, marks)
 
 
+def _ended_ids(changes: Changes) -> set[str]:
+    """Ids whose dead letters end with these changes."""
+    ended: set[str] = set()
+    for change in changes.staged:
+        if isinstance(change, Removal):
+            ended.update(job.record.id for job in change.jobs)
+        elif isinstance(change, Transition) and (change.renews_id or change.kind in ENDS_A_LETTER or change.is_doomed):
+            ended.add(change.record.id)
+    return ended
+
+
+def _write_settings(batch: Batch, name: str, settings: QueueSettings) -> None:
+    if replace(settings, dlq=DEFAULT_SETTINGS.dlq) == DEFAULT_SETTINGS:
+        batch.settings_gone.append(name)
+    else:
+        batch.settings.append(records.settings_row(name, settings))
+    if settings.dlq == DEFAULT_SETTINGS.dlq:
+        batch.policies_gone.append(name)
+    else:
+        batch.policies.append((name, records.policy_blob(settings.dlq)))
+
+
+def _write_removal(batch: Batch, marks: list[Mark], removal: Removal) -> None:
+    """Jobs that memory knows go by their ids, completed ones and dead letters by their queue."""
+    marks += [(job, job.dirty, job.is_stored) for job in removal.jobs]
+    batch.deleted += [job.record.id for job in removal.jobs if job.is_stored]
+    for job in removal.jobs:
+        job.dirty = 0
+        job.is_stored = False
+    if removal.is_whole:
+        batch.emptied.append((removal.queue, removal.named))
+
+
+def _write_doomed(batch: Batch, marks: list[Mark], change: Transition) -> None:
+    """What the change would have written is deleted in this very transaction; the rest of it counts."""
+    job = change.job
+    marks.append((job, job.dirty, job.is_stored))
+    job.dirty = 0
+    if job.is_stored:
+        batch.deleted.append(change.record.id)
+        job.is_stored = False
+    if change.renews_id:
+        batch.reborn.append(change.record.id)
+    if change.keeps_id:
+        batch.finished.append(change.record.id)
+
+
 def _write_transition(batch: Batch, marks: list[Mark], change: Transition, wall_ms: float) -> None:
     job = change.job
     record = change.record
+    if change.kind is TransitionKind.AMEND and job.state is JobState.GONE:
+        return  # newer dead letters have pushed it out
     marks.append((job, job.dirty, job.is_stored))
     dirty, job.dirty = job.dirty | change.dirty, 0
     if change.kind in ENDS_A_LETTER:
@@ -92,15 +154,32 @@ def _write_transition(batch: Batch, marks: list[Mark], change: Transition, wall_
         return
     if change.renews_id:
         batch.reborn.append(record.id)
-    if change.kind is TransitionKind.COMPLETE:
+    if change.kind is TransitionKind.PUBLISH:
+        state_name = _queued_name(record, wall_ms)
+    elif change.kind is TransitionKind.COMPLETE:
         state_name = "completed"
         if change.result is not None:
             batch.results.append((record.id, bytes(change.result), record.completed_at))
+        elif job.past is not None and job.past.has_result:
+            batch.results_gone.append(record.id)
     elif change.kind is TransitionKind.UPDATE:
         state_name = "active"
+    elif change.kind is TransitionKind.RERUN:
+        _write_rerun(batch, job, record, wall_ms)
+        return
     else:
         state_name = _queued_name(record, wall_ms)
-    _write_row(batch, job, record, state_name, dirty)
+    failures = change.child_failures if change.kind is TransitionKind.LOOSEN else job.child_failures
+    _write_row(batch, job, record, state_name, dirty, failures)
+
+
+def _write_rerun(batch: Batch, job: Job, record: JobRecord, wall_ms: float) -> None:
+    """The old row cannot be updated: its rowid is the order of a push long ago."""
+    batch.reruns.append(records.full_row(record, job.seq, _queued_name(record, wall_ms)))
+    job.is_stored = True
+    blob = records.extra_blob(record, key_expires_at=None, is_from_cron=False, past=job.past)
+    if blob is not None:
+        batch.extras.append((record.id, blob))
 
 
 def _write_job(batch: Batch, marks: list[Mark], job: Job, wall_ms: float) -> None:
@@ -112,10 +191,13 @@ def _write_job(batch: Batch, marks: list[Mark], job: Job, wall_ms: float) -> Non
             job.is_stored = False
         return
     record = job.record
-    _write_row(batch, job, record, "active" if job.state is JobState.ACTIVE else _queued_name(record, wall_ms), dirty)
+    state_name = "active" if job.state is JobState.ACTIVE else _queued_name(record, wall_ms)
+    _write_row(batch, job, record, state_name, dirty, job.child_failures)
 
 
-def _write_row(batch: Batch, job: Job, record: JobRecord, state_name: str, dirty: int) -> None:
+def _write_row(
+    batch: Batch, job: Job, record: JobRecord, state_name: str, dirty: int, failures: ChildFailures | None
+) -> None:
     """The shortest statement that brings the file up to date about one job."""
     if state_name != "active" and record.timeline and _announces_retry(record.timeline[-1]):
         record = replace(record, timeline=record.timeline[:-1])
@@ -129,7 +211,13 @@ def _write_row(batch: Batch, job: Job, record: JobRecord, state_name: str, dirty
         batch.full.append(records.full_row(record, job.seq, state_name))
         job.is_stored = True
     if dirty & (Dirty.FULL | Dirty.EXTRA):
-        blob = records.extra_blob(record, key_expires_at=job.key_expires_at, is_from_cron=job.is_from_cron)
+        blob = records.extra_blob(
+            record,
+            key_expires_at=job.key_expires_at,
+            is_from_cron=job.is_from_cron,
+            past=job.past,
+            child_failures=failures,
+        )
         if blob is not None or dirty & Dirty.EXTRA:
             batch.extras.append((record.id, EMPTY_MAP if blob is None else blob))
 

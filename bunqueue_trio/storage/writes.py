@@ -9,14 +9,16 @@ import contextlib
 import time
 from collections.abc import Sequence
 from itertools import chain
-from typing import Any, Final
+from typing import Final
 
 import apsw
+from msgspec.structs import replace
 
 from bunqueue_trio.errors import StorageError
-from bunqueue_trio.storage import faults
+from bunqueue_trio.storage import emptying, faults
 from bunqueue_trio.storage.batch import (
     FULL_COLUMNS,
+    LINK_COLUMNS,
     PLAIN_COLUMNS,
     SETTINGS_COLUMNS,
     STATE_COLUMNS,
@@ -24,14 +26,10 @@ from bunqueue_trio.storage.batch import (
     CommitReport,
     Row,
 )
+from bunqueue_trio.storage.statements import CHUNK, ListStatement
 from bunqueue_trio.storage.wal import wal_bytes
 
-CHUNK: Final = 100
 _SYNCHRONOUS_FULL: Final = 2
-
-# Lists of ids are padded with their last one up to one of these, so that a few texts serve every length.
-_LIST_SIZES: Final = (1, 2, 4, 8, 16, 32, 64, CHUNK)
-_LIST_SIZE: Final = tuple(next(size for size in _LIST_SIZES if size >= count) for count in range(1, CHUNK + 1))
 
 
 class _RowStatement:
@@ -90,24 +88,6 @@ class _RowStatement:
         return StorageError(f"a {self.what} cannot be stored: {error}", transient=False)
 
 
-class ListStatement:
-    """A statement with one list of up to 100 ids."""
-
-    __slots__ = ("_texts",)
-
-    def __init__(self, template: str) -> None:
-        self._texts = {size: template.format(ids=",".join("?" * size)) for size in _LIST_SIZES}
-
-    def run(self, connection: apsw.Connection, ids: Sequence[str]) -> list[tuple[Any, ...]]:
-        """Execute it over *ids*; returns the rows of its RETURNING or SELECT."""
-        found: list[tuple[Any, ...]] = []
-        for start in range(0, len(ids), CHUNK):
-            part = tuple(ids[start : start + CHUNK])
-            size = _LIST_SIZE[len(part) - 1]
-            found += connection.execute(self._texts[size], part + part[-1:] * (size - len(part))).fetchall()
-        return found
-
-
 def _upsert(table: str, columns: tuple[str, ...], key: str, *, fixed: tuple[str, ...] = ()) -> tuple[str, int, str]:
     """Head, width and tail of an insert that overwrites a row of the same *key* and keeps its rowid."""
     names = ", ".join(columns)
@@ -129,10 +109,18 @@ _STATES = _RowStatement(
     len(STATE_COLUMNS),
     f") UPDATE jobs SET {', '.join(f'{name} = v.{name}' for name in STATE_COLUMNS[1:])} FROM v WHERE jobs.id = v.id",
 )
+_LINKS = _RowStatement(
+    "job",
+    f"WITH v({', '.join(LINK_COLUMNS)}) AS (VALUES ",
+    len(LINK_COLUMNS),
+    f") UPDATE jobs SET {', '.join(f'{name} = v.{name}' for name in LINK_COLUMNS[1:])}"
+    " FROM v WHERE jobs.id = v.id AND jobs.state = 'completed'",
+)
 _RESULTS = _RowStatement("result of job", *_upsert("job_results", ("job_id", "result", "completed_at"), "job_id"))
 _LETTERS = _RowStatement("dead letter of job", "INSERT INTO dlq(job_id, queue, entry, entered_at) VALUES ", 4)
 _EXTRAS = _RowStatement("options of job", *_upsert("bqt_jobs", ("job_id", "extra"), "job_id"))
 _SETTINGS = _RowStatement("settings of queue", *_upsert("queue_state", SETTINGS_COLUMNS, "name"))
+_POLICIES = _RowStatement("policy of queue", *_upsert("bqt_queues", ("queue", "dlq_config"), "queue"))
 _FINISHED = _RowStatement("finished job", "INSERT OR IGNORE INTO bqt_finished(job_id) VALUES ", 1)
 
 _REBORN = ListStatement("DELETE FROM jobs WHERE id IN ({ids}) RETURNING queue, state")
@@ -141,6 +129,8 @@ _DELETE_RESULTS = ListStatement("DELETE FROM job_results WHERE job_id IN ({ids})
 _DELETE_EXTRAS = ListStatement("DELETE FROM bqt_jobs WHERE job_id IN ({ids})")
 _DELETE_LETTERS = ListStatement("DELETE FROM dlq WHERE job_id IN ({ids})")
 _DELETE_SETTINGS = ListStatement("DELETE FROM queue_state WHERE name IN ({ids})")
+_DELETE_POLICIES = ListStatement("DELETE FROM bqt_queues WHERE queue IN ({ids})")
+_RERUN = ListStatement("DELETE FROM jobs WHERE id IN ({ids}) AND state = 'completed' RETURNING id")
 _DELETE_FINISHED = ListStatement("DELETE FROM bqt_finished WHERE job_id IN ({ids})")
 
 
@@ -164,27 +154,29 @@ def apply_batch(connection: apsw.Connection, batch: Batch, path: str) -> CommitR
         if raises_sync:
             connection.execute("PRAGMA synchronous = FULL")
         try:
-            forgotten = _commit(connection, batch)
+            report = _commit(connection, batch)
         finally:
             if raises_sync:
                 connection.execute("PRAGMA synchronous = NORMAL")
     except apsw.Error as error:
         raise faults.from_apsw(error) from error
-    return CommitReport(forgotten, wal_bytes(path), (time.perf_counter() - started) * 1000)
+    return replace(report, wal_bytes=wal_bytes(path), duration_ms=(time.perf_counter() - started) * 1000)
 
 
-def _commit(connection: apsw.Connection, batch: Batch) -> list[str]:
+def _commit(connection: apsw.Connection, batch: Batch) -> CommitReport:
     connection.execute("BEGIN IMMEDIATE")
     try:
+        kept = [job_id for queue, named in batch.emptied for job_id in emptying.empty(connection, queue, named)]
         forgotten = _delete(connection, batch)
-        _write(connection, batch)
+        missing = _rerun(connection, batch) if batch.reruns else []
+        _write(connection, batch, missing)
         connection.execute("COMMIT")
     finally:
         # After a failure only; some errors have ended the transaction by themselves.
         if connection.in_transaction:
             with contextlib.suppress(apsw.Error):  # the first error is the one to report
                 connection.execute("ROLLBACK")
-    return forgotten
+    return CommitReport(forgotten, 0, 0.0, kept, missing)
 
 
 def _delete(connection: apsw.Connection, batch: Batch) -> list[str]:
@@ -202,19 +194,35 @@ def _delete(connection: apsw.Connection, batch: Batch) -> list[str]:
         _DELETE_EXTRAS.run(connection, batch.deleted)
     if batch.letters_gone:
         _DELETE_LETTERS.run(connection, batch.letters_gone)
+    if batch.results_gone:
+        _DELETE_RESULTS.run(connection, batch.results_gone)
     return forgotten
 
 
-def _write(connection: apsw.Connection, batch: Batch) -> None:
+def _rerun(connection: apsw.Connection, batch: Batch) -> list[str]:
+    """Exchange the rows of completed jobs; returns the ids of those that had none any more, which get none."""
+    ids = [row[1] for row in batch.reruns]
+    found = {job_id for (job_id,) in _RERUN.run(connection, ids)}
+    missing = [job_id for job_id in ids if job_id not in found]
+    _DELETE_EXTRAS.run(connection, ids)
+    _FULL.run(connection, [row for row in batch.reruns if row[1] in found])
+    return missing
+
+
+def _write(connection: apsw.Connection, batch: Batch, missing: Sequence[str]) -> None:
+    _LINKS.run(connection, batch.links)  # first: none of the rows below may be taken for the job of before
     _PLAIN.run(connection, batch.plain)
     _FULL.run(connection, batch.full)
     _STATES.run(connection, batch.states)
     _RESULTS.run(connection, batch.results)
     _LETTERS.run(connection, batch.letters)
-    _EXTRAS.run(connection, batch.extras)
+    _EXTRAS.run(connection, [row for row in batch.extras if row[0] not in missing] if missing else batch.extras)
     _SETTINGS.run(connection, batch.settings)
     if batch.settings_gone:
         _DELETE_SETTINGS.run(connection, batch.settings_gone)
+    _POLICIES.run(connection, batch.policies)
+    if batch.policies_gone:
+        _DELETE_POLICIES.run(connection, batch.policies_gone)
     if batch.finished:
         _FINISHED.run(connection, [(job_id,) for job_id in batch.finished])
     if batch.finished_gone:

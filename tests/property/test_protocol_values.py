@@ -239,7 +239,7 @@ def test_valid_pushes_come_out_as_they_went_in(fields):
     assert isinstance(command, c.Push)
     assert command.queue == fields["queue"]
     assert same(to_python(command.data), narrowed(fields["data"]))
-    assert command.is_plain is (not fields.keys() - {"queue", "data", "reqId"})
+    assert command.is_plain is (not fields.keys() - {"queue", "data", "reqId", "jobId"})
     assert command.priority == fields.get("priority")
     assert command.delay == fields.get("delay")
     assert command.timestamp == fields.get("timestamp")

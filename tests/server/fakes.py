@@ -112,12 +112,19 @@ class FakeStore:
     async def find_completed(self, ids: list[str]) -> dict[str, CompletedJob | None]:
         return await self.read(lambda connection: {job_id: reads.find_completed(connection, job_id) for job_id in ids})
 
+    async def read_completed(self, queue: str, after_seq: int, limit: int) -> list[tuple[int, CompletedJob]]:
+        return await self.read(lambda connection: reads.completed_page(connection, queue, after_seq, limit))
+
     async def read(self, function: Callable[[apsw.Connection], T]) -> T:
         await trio.lowlevel.checkpoint()
         self.read_count += 1
         if self.fail_reads is not None:
             raise self.fail_reads
         return function(self.connection)
+
+    async def read_pinned(self, function: Callable[[apsw.Connection], None], pinned: Callable[[], None]) -> None:
+        await self.read(function)
+        pinned()
 
     # for tests
 
@@ -171,7 +178,7 @@ class Rig:
         self.store = FakeStore() if store is None else store
         self.engine = Engine(Ids(SECRET, random.Random(1)), lease_grace_ms=lease_grace_ms, history=history)
         self.health = StorageHealth(max_backlog_jobs=max_backlog_jobs, max_backlog_bytes=max_backlog_bytes)
-        self.broker = Broker(self.engine, self.clock, self.store.find_completed, self.health)
+        self.broker = Broker(self.engine, self.clock, self.store.find_completed, self.health, self.store)
         self.alarms: list[tuple[list[str], str, int]] = []
         self.flusher = Flusher(self.broker, self.store, self._alarm)  # type: ignore[arg-type]
 

@@ -50,6 +50,18 @@ async def test_something_due_earlier_than_it_knows_wakes_it(rig: Rig, autojump_c
     assert len(talker.replies) == 1
 
 
+async def test_what_a_commit_makes_due_wakes_it_too(start_rig, autojump_clock):
+    rig = await start_rig()
+    await trio.sleep(0.5)
+    worker = rig.talker()
+    worker.segment(pull(timeout=5_000))
+
+    rig.talker().segment(*pushes(["a"], durable=True, delay=200))
+    await trio.sleep(0.205)
+
+    assert [reply["job"]["id"] for reply in worker.replies] == ["a"]
+
+
 async def test_many_due_moments_are_met_one_by_one(rig: Rig, autojump_clock):
     talker = rig.talker()
     for delay in (30, 10, 20, 10):

@@ -157,6 +157,31 @@ async def test_counts_stay_right_while_the_file_refuses(rig: Rig, nursery, autoj
     assert rig.store.ids == [f"new{n}" for n in range(8)]
 
 
+async def test_what_a_client_removes_while_the_file_is_read_is_counted_once(rig: Rig, connect, nursery, autojump_clock):
+    # given: a retention whose read takes half a second
+    await complete(rig, "old")
+    await trio.sleep(60)
+    await complete(rig, "new")
+    client, read = connect(rig), rig.store.read
+
+    async def slow_read(function):
+        found = await read(function)
+        await trio.sleep(0.5)
+        return found
+
+    rig.store.read = slow_read  # type: ignore[method-assign]
+    start(rig, nursery, age=30_000)
+    await trio.sleep(PERIOD_S + 0.1)
+    rig.store.read = read  # type: ignore[method-assign]
+
+    # when: meanwhile a client deletes what it has found
+    await client.call("Clean", queue=QUEUE, grace=30_000, state="completed")
+    await trio.sleep(1)
+
+    # then
+    assert (completed(rig), rig.store.ids) == (1, ["new"])
+
+
 async def test_a_file_that_cannot_be_read_is_looked_at_again(rig: Rig, nursery, autojump_clock, log):
     await complete(rig, "a")
     start(rig, nursery, age=1_000)

@@ -323,3 +323,31 @@ async def test_an_error_of_the_storage_within_a_command_is_a_defect(rig: Rig, mo
     talker.say("Count", queue=QUEUE)
 
     assert talker.replies == [error("Internal server error")]
+
+
+async def test_a_command_that_has_to_come_again_means_the_same_as_before(rig: Rig, nursery, autojump_clock):
+    """Given changes of another connection in flight, that each of these commands meets."""
+    rig.push("j")
+    rig.push("late", delay=60_000)
+    first, second = rig.talker(), rig.talker()
+    retried = {"type": "fixed", "delay": 7, "maxDelay": 9}
+    pairs = [
+        ({"cmd": "SetDlqConfig", "config": {"maxAge": 5}}, {"cmd": "SetDlqConfig", "config": {"maxEntries": 7}}),
+        ({"cmd": "Cancel", "id": "j"}, {"cmd": "PUSH", "jobId": "j", "data": 1, "durable": True, "backoff": retried}),
+    ]
+    for before, command in pairs:
+        rig.store.close_gate()
+        first.segment({"queue": QUEUE, **before})
+        await settle_down()
+
+        hold = second.segment({"queue": QUEUE, **command})
+        assert hold is not None
+        rig.store.open_gate()
+        await settle_down()
+        assert second.go_on() is None
+        await settle_down()
+
+    assert [reply["ok"] for reply in second.replies] == [True, True]
+    config = rig.call("GetDlqConfig", queue=QUEUE)["config"]
+    assert (config["maxAge"], config["maxEntries"]) == (5, 7)
+    assert rig.call("GetJob", id="j")["job"]["backoffConfig"] == retried

@@ -284,3 +284,52 @@ async def test_a_file_that_was_removed_or_replaced_is_noticed(tmp_path, batch_of
         (tmp_path / "elsewhere.db").rename(path)
         await store.commit(batch_of("c"))
         assert stored_ids(path) == ["a", "c"]
+
+
+@pytest.mark.parametrize("in_memory", [False, True])
+async def test_a_pinned_read_sees_the_file_as_it_was(tmp_path, nursery, batch_of, in_memory):
+    # given: a read that begins before a commit and ends after it
+    path = ":memory:" if in_memory else str(tmp_path / "jobs.db")
+    async with open_store(path, synchronous="NORMAL") as store:
+        await store.commit(batch_of("a"))
+        may_commit, seen = trio.Event(), []
+
+        async def read() -> None:
+            await store.read_pinned(
+                lambda db: seen.append(db.execute("SELECT id FROM jobs").fetchall()), may_commit.set
+            )
+
+        # when
+        nursery.start_soon(read)
+        await may_commit.wait()
+        await store.commit(batch_of("b"))
+        await wait_for(lambda: seen)
+
+        # then: nor does it pin the WAL
+        assert seen == [[("a",)]]
+        await read()
+        assert seen[1] == [("a",), ("b",)]
+        await store.checkpoint("TRUNCATE")
+        assert store.wal_bytes == 0
+
+
+async def test_a_pinned_read_that_fails_lets_go_of_the_file(tmp_path, batch_of):
+    async with open_store(str(tmp_path / "jobs.db"), synchronous="NORMAL") as store:
+        for _ in range(2):
+            with pytest.raises(ZeroDivisionError):
+                await store.read_pinned(lambda db: 1 // 0, lambda: None)
+        await store.commit(batch_of("a"))
+        await store.checkpoint("TRUNCATE")
+        assert store.wal_bytes == 0
+
+
+async def test_a_pinned_read_that_is_cancelled_ends_first(tmp_path, batch_of):
+    async with open_store(str(tmp_path / "jobs.db"), synchronous="NORMAL") as store:
+        seen: list[int] = []
+        with trio.CancelScope() as scope:
+            await store.read_pinned(lambda db: seen.append(1), scope.cancel)
+
+        assert seen == [1]
+        await store.commit(batch_of("a"))
+        await store.checkpoint("TRUNCATE")
+        assert store.wal_bytes == 0

@@ -22,7 +22,7 @@ def park(waiting: Waiting, queue: str = "q", deadline: float = 100.0):
 
 def size_of(waiting: Waiting) -> int:
     """How many waiters are held on to, in whatever structure."""
-    return len(waiting._deadlines) + sum(map(len, waiting._by_queue.values())) + len(waiting._by_queue)
+    return len(waiting._deadlines) + sum(map(len, waiting._by_key.values())) + len(waiting._by_key)
 
 
 def test_who_has_waited_longest_comes_first_whatever_the_deadlines():

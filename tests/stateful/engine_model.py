@@ -6,7 +6,7 @@ has to come again. ``pending`` and ``flying`` are such changes, as (apply, drop)
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 TTL = 30_000
 GRACE = 2_000
@@ -62,7 +62,11 @@ class Model:
     def __init__(self) -> None:
         self.live: dict[str, MJob] = {}  # everything but completed jobs, dead letters included
         self.done: dict[str, str] = {}  # kept completed jobs, by id: their queue
+        self.done_jobs: dict[str, MJob] = {}
+        self.emptying: dict[str, tuple[bool, list[MJob], list[MJob]]] = {}  # queue: whole, held, to be held
+        self.kept: set[str] = set()  # completed and obliterated, but remembered as long as somebody names them
         self.finished: set[str] = set()
+        self.removing: set[str] = set()  # completed jobs that Clean is about to remove
         self.keys: dict[tuple[str, str], MJob] = {}
         self.paused: dict[str, bool] = {}
         self.pending: list[tuple[str, Step, Step]] = []
@@ -83,6 +87,11 @@ class Model:
         steps, self.flying = self.flying, []
         for _, apply, _ in steps:
             apply()
+            for _, held, stragglers in self.emptying.values():
+                for job in [j for j in stragglers if self.live.get(j.id) is j and not j.busy]:
+                    stragglers.remove(job)
+                    job.busy = True
+                    held.append(job)
 
     def crash(self) -> None:
         steps, self.flying, self.pending = self.flying + self.pending, [], []
@@ -95,11 +104,17 @@ class Model:
         """Returns the id of the job that stands for the push already; None when *job* is taken."""
         if any((other := self.live.get(i)) is not None and self._hidden(other) for i in depends_on):
             raise Pending
+        if any(i not in self.live and self.emptying.get(self.done.get(i, ""), (False,))[0] for i in depends_on):
+            raise Pending  # its queue is being obliterated
         if any(i not in self.live and i not in self.finished for i in depends_on):
             raise Refused
         former = self.live.get(job.id) if job.custom else None
+        if former is not None and former.state == FAILED:
+            self._settled(former)
         if job.custom and job.id in depends_on and (former is None or former.state == FAILED):
             raise Refused
+        if job.custom and job.id in self.removing:
+            raise Pending
         if former is not None and former.state != FAILED:
             return self._stands(former, durable)
         holder = self.keys.get((job.queue, job.key)) if job.key else None
@@ -216,6 +231,7 @@ class Model:
         self.finished.add(job.id)
         if not job.remove_on_complete:
             self.done[job.id] = job.queue
+            self.done_jobs[job.id] = job
         for other in self.live.values():
             other.missing.discard(job.id)
             if other.state == PARKED and not other.busy and not other.missing:
@@ -239,6 +255,136 @@ class Model:
         if job is None or self._settled(job).state not in (QUEUED, PARKED):
             raise Refused
         self._end(job, durable=True)
+
+    # many at once
+
+    def drain(self, queue: str) -> int:
+        if queue in self.emptying:
+            raise Pending
+        jobs = [j for j in self.live.values() if j.queue == queue and j.state == QUEUED and not j.busy]
+        if jobs:
+            self._empty(queue, False, jobs, [])
+        return len(jobs)
+
+    def obliterate(self, queue: str) -> None:
+        if queue in self.emptying:
+            raise Pending
+        jobs = [j for j in self.live.values() if j.queue == queue]
+        self._empty(queue, True, [j for j in jobs if not j.busy], [j for j in jobs if j.busy])
+
+    def _empty(self, queue: str, whole: bool, held: list[MJob], stragglers: list[MJob]) -> None:
+        for job in held:
+            job.busy = True
+        ids = {job.id for job in stragglers}
+        self.emptying[queue] = (whole, held, stragglers)
+        self.promise(lambda: self._emptied(queue, ids), lambda: self._not_emptied(queue), name=queue if whole else "")
+
+    def _emptied(self, queue: str, straggler_ids: set[str]) -> None:
+        whole, held, _ = self.emptying.pop(queue)
+        for job in held:
+            self.gone(job)
+        if whole:
+            self.paused[queue] = False
+            ended = {i for i, name in self.done.items() if name == queue} | (straggler_ids - set(self.live))
+            for job_id in ended & self.finished:
+                self.kept.add(job_id)
+                self.finished.discard(job_id)
+                self.done.pop(job_id, None)
+
+    def _not_emptied(self, queue: str) -> None:
+        for job in self.emptying.pop(queue)[1]:
+            self._unbusy(job)
+
+    # lives after the end
+
+    def retry_completed(self, queue: str, job_id: str, wall: float) -> int:
+        if job_id in self.live:
+            self._settled(self.live[job_id])
+            return 0
+        if job_id in self.removing:
+            raise Pending
+        if self.done.get(job_id) != queue:
+            return 0
+        if queue in self.emptying:
+            raise Pending
+        old = self.done_jobs[job_id]
+        if not self._takes_key(old, wall):
+            return 0
+        job = replace(old, state=HIDDEN, busy=True, run_at=wall, attempts=0, stalls=0, seq=self._next_seq())
+        self._start_over(job)
+        self.live[job_id] = job
+        self.promise(lambda: self._runs_again(job), lambda: self.gone(job))
+        return 1
+
+    def _runs_again(self, job: MJob) -> None:
+        job.busy, job.state = False, QUEUED
+        self.done.pop(job.id)
+        self.finished.discard(job.id)
+
+    def retry_dlq(self, queue: str, job_id: str, wall: float) -> int:
+        job = self.live.get(job_id)
+        if job is not None and job.state == HIDDEN and job.former is not None and job.former.queue == queue:
+            raise Pending
+        if job is None or job.state != FAILED or job.queue != queue:
+            return 0
+        self._settled(job)
+        if not self._takes_key(job, wall):
+            return 0
+        job.busy, seq = True, self._next_seq()
+        self.promise(lambda: self._revived(job, wall, seq), lambda: self._not_revived(job))
+        return 1
+
+    def _revived(self, job: MJob, wall: float, seq: int) -> None:
+        job.busy, job.state, job.run_at, job.seq, job.attempts, job.stalls = False, QUEUED, wall, seq, 0, 0
+        self._start_over(job, keys=False)
+
+    def _not_revived(self, job: MJob) -> None:
+        job.busy = False
+        self._free(job)
+
+    def _start_over(self, job: MJob, *, keys: bool = True) -> None:
+        job.token, job.late_ack, job.connection, job.renewed, job.key_expires = None, False, None, False, None
+        job.missing = set()
+        if keys and job.key:
+            self.keys[(job.queue, job.key)] = job
+
+    def _takes_key(self, job: MJob, wall: float) -> bool:
+        holder = self.keys.get((job.queue, job.key)) if job.key else None
+        if holder is not None and holder is not job and not (holder.key_expires or float("inf")) <= wall:
+            return False
+        if job.key:
+            self.keys[(job.queue, job.key)] = job
+        return True
+
+    def _next_seq(self) -> int:
+        self.seq += 1
+        return self.seq
+
+    def clean(self, queue: str, job_ids: list[str]) -> None:
+        """Remove these queued or failed jobs, all or none."""
+        if queue in self.emptying:
+            raise Pending
+        for job in [self._settled(self.live[job_id]) for job_id in job_ids]:
+            self._end(job, durable=True)
+
+    def clean_completed(self, queue: str) -> list[str]:
+        """Remove the completed jobs of a queue; returns their ids."""
+        if queue in self.emptying:
+            raise Pending
+        ids = [job_id for job_id, name in self.done.items() if name == queue]
+        if self.removing.intersection(ids) or any(i in self.live for i in ids):
+            raise Pending
+        self.removing.update(ids)
+        self.promise(lambda: self._cleaned(ids), lambda: self.removing.difference_update(ids))
+        return ids
+
+    def _cleaned(self, ids: list[str]) -> None:
+        named = {i for job in self.live.values() if job.state != FAILED for i in job.depends_on}
+        self.removing.difference_update(ids)
+        for job_id in ids:
+            del self.done[job_id]
+            if job_id not in named:
+                self.finished.discard(job_id)
 
     def heartbeat(self, job_id: str, token: str | None, mono: float) -> None:
         job = self.live.get(job_id)
@@ -279,7 +425,10 @@ class Model:
         """Killed with everything in the file. Of removed completions only those are remembered that somebody names."""
         self.connections.clear()
         named = {i for job in self.live.values() if job.state != FAILED for i in job.depends_on}
-        self.finished = {i for i in self.finished if i in self.done or i in named}
+        self.finished = {i for i in self.finished if i in self.done or i in named} | (
+            self.kept & named - set(self.live)
+        )
+        self.kept.clear()
         for job in self.live.values():
             if job.state == ACTIVE:
                 self.lose(job, stalls=1)
@@ -315,6 +464,15 @@ class Model:
         if job.state == QUEUED:
             return "delayed" if job.run_at > wall else "prioritized" if job.priority > 0 else "waiting"
         return {PARKED: "waiting-children"}.get(job.state, job.state)
+
+    def listed(self, queue: str, wall: float) -> dict[str, str]:
+        """The state of every job that a list of the queue shows."""
+        states = {job_id: "completed" for job_id, name in self.done.items() if name == queue}
+        for job in self.live.values():
+            seen = job.former if job.state == HIDDEN else job
+            if seen is not None and seen.queue == queue:
+                states[job.id] = self.shown(job.id, wall)
+        return states
 
     def counts(self, queue: str, wall: float) -> dict[str, int]:
         counts = Counter(self.shown(i, wall) for i, j in self.live.items() if j.queue == queue and not self._hidden(j))

@@ -13,17 +13,19 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from bunqueue_trio.engine.reading import ReadNeededError
 from bunqueue_trio.engine.state import FactsNeededError, PendingChangeError
 from bunqueue_trio.errors import CommandError
 from bunqueue_trio.ids import Ids
 from bunqueue_trio.model.job import Job, JobRecord, JobState
 from bunqueue_trio.server.startup import load_engine
-from bunqueue_trio.storage import reads, writes
+from bunqueue_trio.storage import lists, reads, writes
 from bunqueue_trio.storage.connection import open_writer
 from tests.engine_harness import SECRET, EngineHarness, Flight
 from tests.stateful.engine_model import ACTIVE, FAILED, QUEUED, MJob, Model, Pending, Refused
 
 QUEUES = ("q", "r")
+LIVE_STATES = ["waiting", "prioritized", "delayed", "active", "waiting-children", "failed", "paused"]
 OTHER_TOKEN = "00000000-0000-4000-a000-000000000000"
 
 ids_of_jobs = st.integers(0, 50)
@@ -103,6 +105,23 @@ class EngineMachine(RuleBasedStateMachine):
                 found = {job_id: reads.find_completed(self.connection, job_id) for job_id in needed.ids}
                 self.harness.engine.find_facts(found)
         raise AssertionError("the engine asks for the same facts again")
+
+    def engine_reads(self, cmd: str, **fields: Any) -> Any:
+        """The reply to a command that may have to ask the file, at a moment when no flush is under way."""
+        engine, command = self.harness.engine, self.harness.command(cmd, **fields)
+        for _ in range(3):
+            engine.state.holds_file = engine.state.answer is None
+            try:
+                return engine.execute(command, self.harness.now, 1)
+            except PendingChangeError:
+                return Pending
+            except ReadNeededError as needed:
+                if needed.question is not None:
+                    lists.answer(self.connection, needed.question)
+                    engine.state.answer = needed.question
+            finally:
+                engine.state.holds_file = False
+        raise AssertionError("the engine asks the file the same again")
 
     @staticmethod
     def model_says(step: Any, *args: Any, **fields: Any) -> Any:
@@ -194,6 +213,16 @@ class EngineMachine(RuleBasedStateMachine):
         self.model.live[job_id] = self.model.live.pop(job.id)
         job.id = job_id
 
+    @rule(number=ids_of_jobs)
+    def add_log(self, number: int) -> None:
+        job_id = self.pick(number)
+        reborn = list(self.harness.engine.state.changes.reborn)
+        reborn += [] if self.flight is None else self.flight.changes.reborn
+        if job_id in reborn and self.model.shown(job_id, self.wall) == "unknown":
+            return  # it has lived and gone again since, but the file does not know yet
+        known = self.model.shown(job_id, self.wall) != "unknown"
+        assert self.both("ok" if known else Refused, self.engine_says("AddLog", id=job_id, message=number)) == known
+
     # pulls and ends
 
     @rule(queue=queues, count=st.integers(1, 3))
@@ -246,6 +275,8 @@ class EngineMachine(RuleBasedStateMachine):
         before = self.wall
 
         def retry_at(job: MJob) -> float:
+            if job.id not in self.harness.engine.state.jobs:
+                return before  # its queue was obliterated in the same transaction
             record = self.harness.job(job.id).record
             assert 0.8 * record.backoff <= record.run_at - before <= 1.2 * record.backoff + 1
             return record.run_at
@@ -267,6 +298,55 @@ class EngineMachine(RuleBasedStateMachine):
 
         expected = self.model_says(self.model.cancel, job_id)
         self.both(expected, self.engine_says("Cancel", id=job_id))
+
+    @rule(queue=queues)
+    def drain(self, queue: str) -> None:
+        expected = self.model_says(self.model.drain, queue)
+        reply = self.engine_says("Drain", queue=queue)
+        if self.both(expected, reply):
+            assert reply.count == expected
+
+    @precondition(lambda self: len(self.names) > 3)
+    @rule(queue=queues)
+    def obliterate(self, queue: str) -> None:
+        if queue not in self.harness.engine.state.queues:
+            return  # forgotten by the sweep: there is nothing to delete, and nothing to wait for
+        expected = self.model_says(self.model.obliterate, queue)
+        if self.both(expected, self.engine_says("Obliterate", queue=queue)):
+            self.harness.send("SetStallConfig", queue=queue, config={"enabled": False})
+
+    @rule(queue=queues, number=ids_of_jobs, cmd=st.sampled_from(["RetryCompleted", "RetryDlq"]))
+    def retry(self, queue: str, number: int, cmd: str) -> None:
+        job_id = self.pick(number)
+        is_dlq = cmd == "RetryDlq"
+        step = self.model.retry_dlq if is_dlq else self.model.retry_completed
+
+        expected = self.model_says(step, queue, job_id, self.wall)
+        reply = self.engine_says(cmd, queue=queue, **{"jobId" if is_dlq else "id": job_id})
+        if self.both(expected, reply):
+            assert reply.count == expected
+
+    @rule(queue=queues, state=st.sampled_from(["waiting", "delayed", "prioritized", "failed"]), limit=st.integers(1, 3))
+    def clean(self, queue: str, state: str, limit: int) -> None:
+        live = self.harness.engine.state
+        if state == "failed":
+            oldest = list(live.queues[queue].letters)
+        else:
+            found = [i for i, shown in self.model.listed(queue, self.wall).items() if shown == state]
+            oldest = sorted(found, key=lambda i: (live.jobs[i].record.created_at, i))
+
+        expected = self.model_says(self.model.clean, queue, oldest[:limit])
+        reply = self.engine_says("Clean", queue=queue, grace=0, state=state, limit=limit)
+        if self.both(expected, reply):
+            assert reply.ids == oldest[:limit]
+
+    @precondition(lambda self: self.flight is None)
+    @rule(queue=queues)
+    def clean_completed(self, queue: str) -> None:
+        expected = self.model_says(self.model.clean_completed, queue)
+        reply = self.engine_reads("Clean", queue=queue, grace=0, state="completed")
+        if self.both(expected, reply):
+            assert set(reply.ids) == set(expected)
 
     @rule(queue=queues, paused=st.sampled_from([False, False, False, True]))
     def pause(self, queue: str, paused: bool) -> None:
@@ -333,7 +413,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     def land(self, flight: Flight) -> None:
         report = writes.apply_batch(self.connection, flight.batch, ":memory:")
-        self.harness.land(flight)
+        self.harness.land(flight, missing=report.missing, kept=report.kept)
         self.harness.engine.forgotten(report.forgotten)
 
     def settle(self, *, success: bool) -> None:
@@ -391,6 +471,29 @@ class EngineMachine(RuleBasedStateMachine):
         return recovered
 
     # what must hold between any two steps
+
+    @invariant()
+    def lists_agree(self) -> None:
+        if not hasattr(self, "harness"):
+            return
+        for queue in QUEUES:
+            expected = self.model.listed(queue, self.wall)
+            for job_id in expected:
+                job = self.harness.engine.state.jobs.get(job_id)
+                if job is not None and job.state is JobState.STAGED and job.staged.held_kind == JobState.DELAYED:
+                    expected[job_id] = "delayed"  # a list shows it as it was when it was held, for that moment
+            if self.flight is None:
+                jobs = self.engine_reads("GetJobs", queue=queue, limit=-1).jobs
+            else:
+                jobs = self.harness.send("GetJobs", queue=queue, state=LIVE_STATES, limit=-1).jobs
+                expected = {i: shown for i, shown in expected.items() if shown != "completed"}
+            assert {job.id: job.state for job in jobs} == expected
+            assert [(job.created_at, job.id) for job in jobs] == sorted((job.created_at, job.id) for job in jobs)
+            for state in set(expected.values()) - {"completed"}:
+                one = self.harness.send("GetJobs", queue=queue, state=state, limit=-1).jobs
+                if not (self.model.paused.get(queue) and state in ("waiting", "prioritized")):
+                    assert {job.id for job in one} == {i for i, shown in expected.items() if shown == state}
+        self.harness.engine.clear_facts()
 
     @invariant()
     def what_is_seen_agrees(self) -> None:

@@ -9,9 +9,18 @@ import pytest
 
 from bunqueue_trio.errors import DiskFullError, StorageError
 from bunqueue_trio.model.entries import QueueSettings, RateLimit
+from bunqueue_trio.model.job import replace
 from bunqueue_trio.storage import reads, writes
 from bunqueue_trio.storage.batch import STATE_COLUMNS, Batch
-from bunqueue_trio.storage.records import entry_blob, extra_blob, full_row, plain_row, settings_row, state_row
+from bunqueue_trio.storage.records import (
+    entry_blob,
+    extra_blob,
+    full_row,
+    link_row,
+    plain_row,
+    settings_row,
+    state_row,
+)
 from tests.storage.samples import T0, full_job, job, letter, plain, raw, same_job
 
 TABLES = ("jobs", "job_results", "dlq", "queue_state", "bqt_jobs", "bqt_finished")
@@ -392,3 +401,38 @@ def test_a_write_lock_held_too_long_is_an_explicit_error(writer, path):
     assert str(caught.value) == "database is locked"
     assert caught.value.transient
     other.close()
+
+
+def test_a_new_parent_or_child_of_a_completed_job_changes_nothing_else(writer, path):
+    done, other = full_job("done"), job("other")
+    writes.apply_batch(writer, Batch(full=[full_row(done, 1, "completed"), full_row(other, 2, "waiting")]), path)
+    changed = replace(done, data=raw({"a": 1}), parent_id="dad", children_ids=("x", "y"))
+    before = select(writer, "SELECT * FROM jobs WHERE id = 'other'")
+
+    links = [link_row(changed), link_row(replace(other, data=raw(2))), link_row(job("nobody"))]
+    writes.apply_batch(writer, Batch(links=links), path)
+
+    assert select(writer, "SELECT * FROM jobs WHERE id = 'other'") == before  # it has begun a new life meanwhile
+    assert select(writer, "SELECT count(*) FROM jobs") == [(2,)]
+    found = reads.find_completed(writer, "done")
+    assert (bytes(found.record.data), found.record.parent_id) == (bytes(changed.data), "dad")
+    assert found.record.children_ids == ("x", "y")
+    assert (found.record.depends_on, found.record.timeline) == (done.depends_on, done.timeline)
+
+
+def test_a_job_that_loses_its_last_child_has_none_in_the_file(writer, path):
+    done = full_job("done")
+    writes.apply_batch(writer, Batch(full=[full_row(done, 1, "completed")]), path)
+
+    writes.apply_batch(writer, Batch(links=[link_row(replace(done, parent_id=None, children_ids=()))]), path)
+
+    assert select(writer, "SELECT parent_id, children_ids FROM jobs") == [(None, None)]
+
+
+def test_a_link_of_a_former_life_does_not_reach_the_new_one(writer, path):
+    writes.apply_batch(writer, Batch(full=[full_row(job("a"), 1, "completed")]), path)
+
+    batch = Batch(reborn=["a"], links=[link_row(job("a", parent_id="dad"))], plain=[plain_row(job("a"), 2, "waiting")])
+    writes.apply_batch(writer, batch, path)
+
+    assert select(writer, "SELECT parent_id FROM jobs") == [(None,)]

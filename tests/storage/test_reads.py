@@ -30,6 +30,9 @@ def names(jobs) -> list[str]:
 # Plans --------------------------------------------------------------------------------------------------------------
 
 STATEMENTS = {
+    "_COMPLETED_OF_QUEUE": reads._without(reads._COMPLETED_OF_QUEUE, [])[0],
+    "_OLDEST_OF_QUEUE": reads._without(reads._OLDEST_OF_QUEUE, [])[0],
+} | {
     name: getattr(reads, name)
     for name in ("ACTIVE_UNSTARTED", "ACTIVE_STARTED", "PENDING", "LETTER_IDS", "LETTERS", "SETTINGS", "CRON_NAMES",
                  "COMPLETED", "OLDEST_COMPLETED", "MAX_ROWID")

@@ -13,6 +13,7 @@ from bunqueue_trio.storage import connection as db
 from bunqueue_trio.storage import reads, writes
 from bunqueue_trio.storage.batch import FULL_COLUMNS, SETTINGS_COLUMNS, Batch
 from bunqueue_trio.storage.records import plain_row
+from bunqueue_trio.storage.schema import SIDE_INDEXES
 from tests.storage.samples import job
 
 REFERENCE = Path(__file__).parent.parent / "golden" / "reference-small.db"
@@ -29,9 +30,10 @@ def columns(connection: apsw.Connection, table: str) -> list[tuple]:
 
 
 def indexes(connection: apsw.Connection) -> dict[str, tuple]:
-    """By name: table, columns with their directions, condition."""
+    """By name: table, columns with their directions, condition. Without our own, which the reference ignores."""
     found = {}
     sql = "SELECT name, tbl_name, sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL"
+    sql += " AND name NOT LIKE 'bqt%'"
     for name, table, text in connection.execute(sql).fetchall():
         parts = connection.execute('SELECT name, "desc" FROM pragma_index_xinfo(?) WHERE key', (name,)).fetchall()
         condition = text.partition("WHERE ")[2]
@@ -63,6 +65,22 @@ def test_dead_letter_ids_are_never_reused(writer):
     writer.execute("INSERT INTO dlq(job_id, queue, entry, entered_at) VALUES ('c', 'q', x'80', 3)")
 
     assert writer.execute("SELECT max(id) FROM dlq").fetchall() == [(3,)]
+
+
+def test_our_indexes_are_added_to_a_file_that_lacks_them(writer, path):
+    for name in SIDE_INDEXES:
+        writer.execute(f"DROP INDEX {name}")
+    db.close_writer(writer)
+
+    again = db.open_writer(path)
+
+    present = {name for (name,) in again.execute("SELECT name FROM sqlite_master WHERE type = 'index'")}
+    assert present.issuperset(SIDE_INDEXES)
+    again.close()
+
+
+def test_a_plain_push_pays_nothing_for_our_indexes():
+    assert all("WHERE state = 'completed'" in target for target in SIDE_INDEXES.values())
 
 
 def test_a_new_file_is_version_21_once(writer):

@@ -32,6 +32,27 @@ def test_manual_clock_stands_still_until_told_to_move():
     assert clock.advance(7) == clock.now() == Now(1007.0, 57.0)
 
 
+def test_the_stopwatch_tells_fractions_of_a_millisecond():
+    clock = SystemClock()
+
+    readings = [clock.stopwatch_ms() for _ in range(1000)]
+
+    assert readings == sorted(readings)
+    assert 0 < readings[-1] - readings[0] < 1_000
+    assert not all(reading.is_integer() for reading in readings)
+
+
+async def test_the_stopwatches_of_tests_follow_their_clocks(autojump_clock):
+    manual, virtual = ManualClock(mono_ms=50), TrioClock()
+    start_ms = virtual.stopwatch_ms()
+    manual.advance(7)
+    manual.skew(1_000)
+    await trio.sleep(0.25)
+
+    assert manual.stopwatch_ms() == 57
+    assert virtual.stopwatch_ms() - start_ms == pytest.approx(250)
+
+
 @pytest.mark.parametrize("ms", [-3_600_000, 3_600_000])
 def test_skew_moves_the_wall_clock_only(ms):
     clock = ManualClock(wall_ms=10_000_000, mono_ms=50)

@@ -1,6 +1,7 @@
 """Checks of all commands but the pushes: their texts, their order, and the forms they leave."""
 
 import math
+from copy import copy
 from datetime import UTC, datetime
 
 import msgpack
@@ -197,7 +198,7 @@ def test_unrecoverable_follows_javascript(value, kept):
     ],
 )
 def test_stacks_are_trimmed(stack, kept):
-    assert sent("FAIL", id="a", stack=stack).stack == kept
+    assert sent("FAIL", id="a", stack=stack).stack == (None if kept is None else tuple(kept))
 
 
 @pytest.mark.parametrize("cmd", ["JobHeartbeat", "ExtendLock"])
@@ -387,4 +388,44 @@ def test_a_stack_may_hold_a_timestamp_and_is_still_read():
 
     checked(command)
 
-    assert command.stack == ["x"]
+    assert command.stack == ("x",)
+
+
+AGAIN = [
+    {"cmd": "GetJobs", "queue": "q", "limit": -1},
+    {"cmd": "GetJobs", "queue": "q", "limit": "7.5", "offset": -3, "state": []},
+    {"cmd": "RetryDlq", "queue": "q"},
+    {"cmd": "RetryDlq", "queue": "q", "count": None},
+    {"cmd": "PromoteJobs", "queue": "q"},
+    {"cmd": "PromoteJobs", "queue": "q", "count": "2.5"},
+    {"cmd": "SetDlqConfig", "queue": "q", "config": {"autoRetry": True, "maxEntries": 0, "maxAge": None}},
+    {"cmd": "SetStallConfig", "queue": "q", "config": {"stallInterval": "5", "maxStalls": 2}},
+    {"cmd": "FAIL", "id": "j", "stack": [" "], "error": {"a": 1}},
+    {"cmd": "FAIL", "id": "j", "stack": [], "error": 5},
+    {"cmd": "Clean", "queue": "q", "grace": 0, "limit": -1, "state": 5},
+    {"cmd": "Dlq", "queue": "q", "count": 0},
+    {"cmd": "RateLimit", "queue": "q", "limit": True, "duration": -1, "ttl": "5"},
+    {"cmd": "ClearLogs", "id": "j", "keepLogs": -1},
+    {"cmd": "GetLogs", "id": "j", "start": "1.5", "end": -1},
+    {"cmd": "DashboardQueue", "queue": "q", "jobsLimit": 0},
+    {"cmd": "RetryCompleted", "queue": "q", "id": ""},
+    {"cmd": "WaitJob", "id": "j", "timeout": 0},
+    {"cmd": "PULL", "queue": "q", "owner": 0, "detach": "x"},
+    {"cmd": "ACKB", "ids": ["j"], "tokens": [""]},
+    {"cmd": "ExtendLocks", "ids": ["j"], "tokens": [], "durations": [1, 2]},
+    {"cmd": "Progress", "id": "j", "progress": "500"},
+    {"cmd": "PUSH", "queue": "q", "data": 1, "backoff": {"type": "fixed", "delay": 5}, "dedup": {"ttl": 5}},
+    {"cmd": "PUSH", "queue": "q", "data": 1, "durable": 1, "repeat": {"every": 5, "startDate": "2030-01-01"}},
+    {"cmd": "PUSHB", "queue": "q", "jobs": [{"data": 1, "backoff": {"type": "fixed", "delay": 5}, "dependsOn": ["a"]}]},
+]
+
+
+@pytest.mark.parametrize("fields", AGAIN, ids=lambda fields: fields["cmd"])
+def test_a_checked_command_stays_as_it_is_when_it_is_checked_again(fields):
+    command = decode_command(msgpack.packb(fields))
+    checked(command)
+    once = copy(command)
+
+    checked(command)
+
+    assert command == once

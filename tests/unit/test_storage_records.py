@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec import UNSET, Raw
 
 from bunqueue_trio.model.entries import DEFAULT_SETTINGS, QueueSettings, RateLimit, StallPolicy
-from bunqueue_trio.model.job import BackoffConfig, JobRecord, RepeatConfig, TimelineEntry
+from bunqueue_trio.model.job import BackoffConfig, ChildFailures, JobRecord, RepeatConfig, TimelineEntry
 from bunqueue_trio.storage import decoding, letters, payloads, records
 from bunqueue_trio.storage.batch import FULL_COLUMNS, PLAIN_COLUMNS, SETTINGS_COLUMNS, STATE_COLUMNS
 from tests.storage.samples import T0, full_job, job, letter, same_job
@@ -91,6 +91,22 @@ def test_the_side_row_keeps_key_expiry_and_origin():
 
     assert (stored.key_expires_at, stored.is_from_cron) == (T0 + 5, True)
     assert same_job(stored.record, job("a"))
+
+
+@pytest.mark.parametrize(
+    ("failures", "found"),
+    [
+        (ChildFailures({"c:a": "e"}, {"c:b": "f"}), ChildFailures({"c:a": "e"}, {"c:b": "f"})),
+        (ChildFailures(failed={"c:a": "e"}), ChildFailures({"c:a": "e"}, {})),
+        (ChildFailures(ignored={"c:b": "f"}), ChildFailures({}, {"c:b": "f"})),
+        (ChildFailures(), None),
+        (None, None),
+    ],
+)
+def test_the_side_row_keeps_what_a_job_knows_of_its_children(failures, found):
+    blob = records.extra_blob(job("a"), key_expires_at=None, is_from_cron=True, child_failures=failures)
+
+    assert decoding.job_from_row((*records.full_row(job("a"), 1, "waiting"), blob)).child_failures == found
 
 
 def test_an_empty_side_row_means_defaults():

@@ -5,12 +5,14 @@ import random
 import pytest
 
 from bunqueue_trio.engine.core import Engine
-from bunqueue_trio.engine.state import DUE_SWEPT_FROM
+from bunqueue_trio.engine.holdings import DUE_SWEPT_FROM
 from bunqueue_trio.ids import Ids
 from bunqueue_trio.model import commands as c
+from bunqueue_trio.model.replies import Reply
 from tests.engine_harness import SECRET, EngineHarness, decoded, snapshot_of
 
-NOT_THE_ENGINES = (c.Auth, c.Hello)
+ABOUT_THE_SERVER = (c.Stats, c.Metrics, c.StorageStatus, c.CompactMemory, c.Prometheus, c.DashboardOverview)
+NOT_THE_ENGINES = (c.Auth, c.Hello, *ABOUT_THE_SERVER)
 
 
 @pytest.fixture
@@ -27,6 +29,14 @@ def test_every_command_has_a_handler(harness, kind):
 def test_a_command_of_others_is_a_defect(harness, kind):
     with pytest.raises(TypeError, match=kind.__name__):
         harness.engine.execute(kind(), harness.now)
+
+
+def test_a_command_that_is_lent_is_answered_by_the_lender(harness):
+    reply = Reply()
+    harness.engine.lend({c.Stats: lambda command, now: reply})
+
+    assert harness.engine.knows(c.Stats())
+    assert harness.engine.execute(c.Stats(), harness.now) is reply
 
 
 def test_nothing_is_due_in_an_empty_engine(harness):

@@ -1,10 +1,13 @@
 """The self-check finds what it is there to find: each broken thing is named."""
 
+from collections import deque
+
 import pytest
 
 from bunqueue_trio.errors import InvariantError
-from bunqueue_trio.model.job import JobState
-from tests.engine_harness import EngineHarness
+from bunqueue_trio.model.job import ChildFailures, JobState
+from bunqueue_trio.model.transitions import Removal
+from tests.engine_harness import EngineHarness, raw
 
 
 @pytest.fixture
@@ -28,8 +31,67 @@ def counter(name):
     return spoil
 
 
+def removal_gone_by(harness):
+    harness.engine.state.queues["q"].removal = Removal("q", True, [], is_dropped=True)
+
+
+def removal_of_the_unheld(harness):
+    harness.engine.state.queues["q"].removal = Removal("q", True, [harness.job("ready")])
+
+
+def removal_of_others(harness):
+    harness.send("PUSH", queue="r", data=1, jobId="r")
+    harness.auto_commit = False
+    harness.send("Cancel", id="r")
+    harness.engine.state.queues["q"].removal = Removal("q", True, [harness.job("r")])
+
+
+def letter_unwatched(harness):
+    harness.fail("a", unrecoverable=True, token=harness.job("a").lease.token)
+    harness.engine.state.letters_due.clear()
+
+
 def total(harness):
     harness.engine.state.active_count += 1
+
+
+def gauge(name):
+    def spoil(harness):
+        gauges = harness.engine.state.gauges
+        setattr(gauges, name, getattr(gauges, name) + 1)
+
+    return spoil
+
+
+def runs_unknown(harness):
+    harness.engine.state.queues["q"].running.clear()
+
+
+def runs_though_ready(harness):
+    harness.engine.state.queues["q"].running["ready"] = harness.job("ready")
+
+
+def priority_of_nobody(harness):
+    harness.engine.state.queues["q"].priorities[3] = 1
+
+
+def priority_uncounted(harness):
+    harness.push(priority=2)
+    harness.engine.state.queues["q"].priorities.clear()
+
+
+def bytes_of_logs(harness):
+    harness.engine.state.logs.total_bytes += 1
+
+
+def too_many_lines(harness):
+    harness.send("AddLog", id="ready", message="a")
+    harness.send("AddLog", id="ready", message="b")
+    harness.engine.state.logs._max_lines = 1
+
+
+def empty_log(harness):
+    harness.engine.state.logs._lines["ready"] = deque()
 
 
 def wrong_index(harness):
@@ -78,6 +140,42 @@ def waits_but_is_gone(harness):
     harness.engine.state.dependents["dep"].add("nobody")
 
 
+def parked_for_nothing(harness):
+    harness.job("b").missing = None
+
+
+def waits_unknown_to_the_other(harness):
+    harness.engine.state.dependents.clear()
+
+
+def waits_for_a_stranger(harness):
+    harness.job("b").missing.add("ready")
+
+
+def failures_of_the_dead(harness):
+    harness.push("dead", jobId="d")
+    harness.fail(*harness.pull("dead"), unrecoverable=True)
+    harness.job("d").child_failures = ChildFailures()
+
+
+def result_for_nobody(harness):
+    harness.engine.state.kept_results.keep("x", raw(1))
+
+
+def awaited_but_gone(harness):
+    harness.engine.state.awaited.add("nobody")
+
+
+def awaited_but_dead(harness):
+    harness.push("dead", jobId="d")
+    harness.fail(*harness.pull("dead"), unrecoverable=True)
+    harness.engine.state.awaited.add("d")
+
+
+def amended_by_nobody(harness):
+    harness.engine.state.amending.add("x")
+
+
 def queue_missing(harness):
     del harness.engine.state.queues["q"]
 
@@ -87,10 +185,16 @@ def queue_missing(harness):
     [
         *[
             counter(name)
-            for name in ("waiting_count", "prioritized_count", "delayed_count", "parked_count", "active_count")
+            for name in ("waiting_count", "prioritized_count", "delayed_count", "active_count")
         ],
+        removal_gone_by, removal_of_the_unheld, removal_of_others, letter_unwatched,
+        *[gauge(name) for name in ("waiting", "prioritized", "delayed", "parked", "completed", "dead")],
+        priority_of_nobody, priority_uncounted, bytes_of_logs, too_many_lines,
+        empty_log,
         total, wrong_index, gone_in_index, staged_without_change, no_place, no_lease, group_taken, key_of_nobody,
-        key_of_the_gone, held_by_another, held_but_ready, waits_but_is_gone, queue_missing,
+        key_of_the_gone, held_by_another, held_but_ready, waits_but_is_gone, queue_missing, parked_for_nothing,
+        waits_unknown_to_the_other, waits_for_a_stranger, failures_of_the_dead, result_for_nobody, awaited_but_gone,
+        awaited_but_dead, amended_by_nobody,
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_found(harness, spoil):

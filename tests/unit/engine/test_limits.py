@@ -113,6 +113,22 @@ def test_a_limit_lifts_itself():
     assert len(harness.pull_all()) == 4
 
 
+@pytest.mark.parametrize("limit", [1, 0], ids=["a token a day", "no token ever"])
+def test_waiting_pulls_are_woken_when_a_limit_lifts_itself(limit):
+    harness = EngineHarness()
+    harness.push_many("q", [{}] * 5)
+    harness.send("RateLimit", queue="q", limit=limit, duration=86_400_000, ttl=10_000)
+    harness.pull_all()
+    harness.wakes()
+
+    harness.advance(9_999)
+    assert harness.wakes() == {}
+    harness.advance(1)
+
+    assert harness.wakes()["q"] >= 1
+    assert harness.pull() is not None
+
+
 def test_a_new_limit_starts_with_a_full_bucket():
     harness = limited()
     harness.pull_all()

@@ -101,6 +101,26 @@ def _by_custom_id(harness, name):
         return str(error)
 
 
+def test_a_discarded_job_keeps_its_custom_id_until_it_ends_in_another_way(harness):
+    for name in ("queued", "active"):
+        harness.push(jobId=name)
+    harness.pull()
+    harness.push(jobId="dad", childrenIds=["kid"])
+    harness.push("kids", jobId="kid", parentId="dad", failParentOnFailure=True)
+
+    for name in ("queued", "active"):
+        harness.send("Discard", id=name)
+
+    for name in ("queued", "active"):
+        assert harness.ask("GetJobByCustomId", customId=name)["job"]["id"] == name
+    harness.send("Discard", id="kid")
+    assert harness.refusal("GetJobByCustomId", customId="dad") == "Job not found"
+    harness.send("RetryDlq", queue="q", jobId="queued")
+    harness.fail(*harness.pull(), unrecoverable=True)
+    assert harness.state("queued") == "failed"
+    assert harness.refusal("GetJobByCustomId", customId="queued") == "Job not found"
+
+
 def test_a_generated_id_is_no_custom_id(harness):
     assert harness.refusal("GetJobByCustomId", customId=harness.push()) == "Job not found"
 

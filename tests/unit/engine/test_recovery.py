@@ -7,14 +7,13 @@ from typing import Any
 import pytest
 
 from bunqueue_trio.clock import ManualClock
-from bunqueue_trio.engine import recovery as module
 from bunqueue_trio.engine.core import Engine
+from bunqueue_trio.engine.dead_letters import dead_letter
 from bunqueue_trio.engine.recovery import Recovery
-from bunqueue_trio.engine.retries import dead_letter
 from bunqueue_trio.ids import Ids
-from bunqueue_trio.model.entries import DlqEntry, QueueSettings, RateLimit, StallPolicy
+from bunqueue_trio.model.entries import DlqEntry, DlqPolicy, QueueSettings, RateLimit, StallPolicy
 from bunqueue_trio.model.instant import Now
-from bunqueue_trio.model.job import JobRecord, TimelineEntry
+from bunqueue_trio.model.job import ChildFailures, Job, JobRecord, JobState, Past, TimelineEntry
 from tests.engine_harness import SECRET, EngineHarness, raw
 
 T0 = 1_800_000_000_000.0
@@ -26,7 +25,9 @@ class Row:
     seq: int = 1
     key_expires_at: float | None = None
     is_from_cron: bool = False
+    child_failures: ChildFailures | None = None
     damage: tuple[str, ...] = ()
+    past: Past | None = None
 
 
 def record(job_id: str = "j", *, timeline: tuple[str, ...] = ("waiting",), **fields: Any) -> JobRecord:
@@ -41,7 +42,8 @@ def running(job_id: str = "j", **fields: Any) -> JobRecord:
 
 
 def entry_of(one: JobRecord, at: float = T0 - 100) -> DlqEntry:
-    return dead_letter(one, "max_attempts_exceeded", "e", Now(at, 0.0))
+    job = Job(record=one, state=JobState.ACTIVE, seq=0)
+    return dead_letter(EngineHarness().engine.state, job, one, "max_attempts_exceeded", "e", Now(at, 0.0))
 
 
 @dataclass
@@ -358,10 +360,10 @@ def test_dead_letters_are_listed_by_the_time_they_entered_new_ones_last():
     assert [job["id"] for job in harness.ask("Dlq", queue="q")["jobs"]] == ["b", "a", "new"]
 
 
-def test_only_the_newest_dead_letters_stay(monkeypatch):
-    monkeypatch.setattr(module, "DLQ_MAX_ENTRIES", 2)
+def test_only_the_newest_dead_letters_stay():
+    settings = [("q", QueueSettings(dlq=DlqPolicy(max_entries=2)))]
     letters = [("q", entry_of(record(name), T0 - 100 + n)) for n, name in enumerate("abc")]
-    harness = File(active=[Row(running("new", max_attempts=1))], letters=letters).load()
+    harness = File(settings=settings, active=[Row(running("new", max_attempts=1))], letters=letters).load()
 
     assert [letter[0] for letter in harness.dead_letters()] == ["c", "new"]
     batch = harness.commit()
@@ -466,3 +468,55 @@ def test_a_second_start_charges_nothing_twice_once_the_first_flush_is_through():
     assert second.shown("j") == first.shown("j")
     assert second.shown("w") == first.shown("w")
     assert not second.engine.state.changes
+
+
+# children that fail at the start
+
+
+def family_file(policy: str, *, parent: dict[str, Any] | None = None, **child: Any) -> File:
+    """A child that was running and may not run again, and the parent that waits for it."""
+    kid = running("kid", queue="c", max_attempts=1, parent_id="dad", **{policy: True}, **child)
+    dad = record("dad", queue="p", depends_on=("kid",), timeline=("waiting-children",), **(parent or {}))
+    return File(active=[Row(kid, seq=1)], pending=[Row(dad, seq=2)])
+
+
+RECOVERED_AT_LIMIT = "Job reached max attempts (1) during startup recovery"
+
+
+def test_a_child_that_fails_at_the_start_fails_its_parent():
+    harness = family_file("fail_parent_on_failure").load()
+
+    assert harness.dead_letters("p") == [("dad", "unknown", f"Child job kid failed: {RECOVERED_AT_LIMIT}")]
+    assert {row[0] for row in harness.commit().letters} == {"kid", "dad"}
+
+
+@pytest.mark.parametrize(
+    "policy", ["continue_parent_on_failure", "ignore_dependency_on_failure", "remove_dependency_on_failure"]
+)
+def test_a_child_that_fails_at_the_start_lets_its_parent_go(policy):
+    harness = family_file(policy, parent={"run_at": T0 + 60_000}).load()
+
+    assert harness.state("dad") == "waiting"
+    known = harness.job("dad").child_failures
+    failures = {} if known is None else {**known.failed, **known.ignored}
+    assert failures == ({} if policy.startswith("remove") else {"c:kid": RECOVERED_AT_LIMIT})
+    assert harness.timeline("dad") == ["waiting-children", "waiting"]
+    harness.job("dad").is_stored = True
+    assert [row[1] for row in harness.commit().full] == ["dad"]
+
+
+def test_a_cascade_at_the_start_goes_all_the_way_up():
+    file = family_file("fail_parent_on_failure", parent={"parent_id": "grandad", "fail_parent_on_failure": True})
+    file.pending.append(Row(record("grandad", queue="p", depends_on=("dad",), timeline=("waiting-children",)), seq=3))
+
+    harness = file.load()
+
+    assert [letter[0] for letter in harness.dead_letters("p")] == ["dad", "grandad"]
+
+
+def test_what_a_parent_knew_of_its_children_comes_back():
+    failures = ChildFailures({"c:a": "e"}, {"c:b": "f"})
+    harness = File(pending=[Row(record("dad"), child_failures=failures)]).load()
+
+    assert harness.send("GetFailedChildrenValues", id="dad").values == {"c:a": "e"}
+    assert harness.send("GetIgnoredChildrenFailures", id="dad").values == {"c:b": "f"}

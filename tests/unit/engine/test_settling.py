@@ -409,6 +409,23 @@ def test_a_connection_that_closes_before_its_ack_is_rejected_gives_the_job_back(
     assert (harness.state("j"), harness.shown("j")["attempts"]) == ("waiting", 1)
 
 
+@pytest.mark.parametrize("success", [True, False])
+@pytest.mark.parametrize(
+    ("cmd", "fields"),
+    [("Update", {"id": "j", "data": 2}), ("UpdateParent", {"childId": "j", "parentId": "dad"})],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_connection_that_closes_before_a_change_of_its_job_commits_gives_the_job_back(harness, cmd, fields, success):
+    harness.push(jobId="j", data={})
+    harness.pull()
+    with harness.pending():
+        harness.send(cmd, **fields)
+        harness.disconnect(1)
+        harness.commit() if success else harness.reject()
+
+    assert (harness.state("j"), harness.shown("j")["attempts"]) == ("waiting", 1)
+
+
 def test_a_renewed_lease_survives_the_rejection_and_its_connection(harness):
     job_running(harness)
     harness.send("ExtendLock", id="j")

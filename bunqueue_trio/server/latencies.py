@@ -1,0 +1,95 @@
+"""How long pushes, pulls and ACKs take, as histograms over the buckets of the wire.
+
+A duration is what the client waits for inside the server: from the moment its commands were decoded until the replies
+of its turn leave; for what is promised (ACK, durable push) until its commit; for a pull that was parked, the time it
+was parked. Commands that one read brought share their turn, and so its duration. Waiting behind an earlier command of
+the same connection and refused commands are not counted; of pulls only those that delivered are, of ACKs the single
+ones.
+
+Source: HTTP, "GET /prometheus"; commands, "Monitoring and dashboards".
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from itertools import accumulate
+
+from bunqueue_trio.model.commands import Ack, Pull, PullBatch, Push, PushBatch
+
+BOUNDS_MS = (0.1, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000)
+BEYOND_MS = BOUNDS_MS[-1]  # Wire: what a percentile above the last bucket is shown as
+
+
+class Histogram:
+    """Counts per bucket, their number and their sum. ``counts`` has one place more than there are bounds."""
+
+    __slots__ = ("count", "counts", "sum_ms")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BOUNDS_MS) + 1)
+        self.count = 0
+        self.sum_ms = 0.0
+
+    def observe(self, duration_ms: float, times: int = 1) -> None:
+        """Note *times* equal durations. Cost: about 0.3 µs."""
+        self.counts[bisect_left(BOUNDS_MS, duration_ms)] += times
+        self.count += times
+        self.sum_ms += duration_ms * times
+
+    @property
+    def average_ms(self) -> float:
+        """The mean; 0 without observations."""
+        return self.sum_ms / self.count if self.count else 0
+
+    def percentile_ms(self, share: float) -> float:
+        """The upper bound of the first bucket at which *share* of all is reached; 0 without observations."""
+        if not self.count:
+            return 0
+        reached = accumulate(self.counts[:-1])
+        wanted = share * self.count
+        return next((bound for bound, total in zip(BOUNDS_MS, reached, strict=True) if total >= wanted), BEYOND_MS)
+
+
+class Latencies:
+    """The three histograms, and the commands that have been executed since the last `turn_ended`.
+
+    ``executed`` and ``promised`` take the type of each command that was not refused, the latter when its reply waits
+    for a commit: an append is all that a command on the hot path pays.
+    """
+
+    def __init__(self) -> None:
+        self.push, self.pull, self.ack = Histogram(), Histogram(), Histogram()
+        self.executed: list[type] = []
+        self.promised: list[type] = []
+        self._by_kind: dict[type, Histogram] = {
+            Push: self.push,
+            PushBatch: self.push,
+            Pull: self.pull,
+            PullBatch: self.pull,
+            Ack: self.ack,
+        }
+
+    def turn_ended(self, duration_ms: float) -> list[type]:
+        """Note what the turn has executed. Returns what it has promised; that is measured when it has committed."""
+        if self.executed:
+            self.observe(self.executed, duration_ms)
+            self.executed.clear()
+        promised = self.promised.copy()
+        self.promised.clear()
+        return promised
+
+    def observe(self, kinds: list[type], duration_ms: float) -> None:
+        """Note that commands of these types have taken so long. Cost: 0.5 µs where they are all alike, else 3 µs; and
+        0.01 to 0.05 µs per command.
+        """
+        first, count = kinds[0], len(kinds)
+        if count == 1 or kinds.count(first) == count:
+            histogram = self._by_kind.get(first)
+            if histogram is not None:
+                histogram.observe(duration_ms, count)
+            return
+        for kind, times in Counter(kinds).items():
+            histogram = self._by_kind.get(kind)
+            if histogram is not None:
+                histogram.observe(duration_ms, times)

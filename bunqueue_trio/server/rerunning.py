@@ -1,0 +1,48 @@
+"""RetryCompleted without an id: all completed jobs of a queue, page by page, so that fifty thousand hold up nobody."""
+
+from __future__ import annotations
+
+from bunqueue_trio.engine.state import PendingChangeError
+from bunqueue_trio.errors import StateError, StorageError
+from bunqueue_trio.logs import get_logger
+from bunqueue_trio.model.replies import CountReply, ErrorReply, Reply
+from bunqueue_trio.server.broker import Broker
+
+log = get_logger("Queue")
+
+PAGE_JOBS = 500  # reading takes 10 ms off the loop, staging and writing 10 ms on it; others get their turn in between
+
+
+async def rerun_completed(broker: Broker, queue: str) -> Reply:
+    """Run the completed jobs of *queue* again, those that had completed when their page was read.
+
+    Returns:
+        How many, after the last commit; or the error of the page that could not be committed or read. Pages before that
+        one stay as they are: each is a transaction of its own.
+
+    Cancel: what has been staged commits all the same; the pages behind it are left alone.
+    """
+    count, after_seq = 0, -1
+    last_seq = broker.engine.state.next_seq - 1  # jobs that run again get numbers behind it
+    while True:
+        try:
+            amended_count = broker.engine.state.amended_count
+            page = await broker.read_completed(queue, after_seq, PAGE_JOBS)
+            if broker.engine.state.amended_count != amended_count:
+                continue  # a record of the page may be older than the one that was confirmed meanwhile
+            jobs = [completed for seq, completed in page if seq <= last_seq]
+            if not jobs:
+                return CountReply(count=count)
+            after_seq = page[-1][0]
+            reply = await broker.carry_out(lambda now, jobs=jobs: broker.engine.reruns.rerun(queue, jobs, now))  # type: ignore[misc]
+        except PendingChangeError:
+            await broker.wait_for_flush()
+            continue
+        except StorageError as error:
+            log.error("The data file cannot be read", error=str(error))
+            return ErrorReply(error=f"Storage unavailable: {error}")
+        except StateError as error:
+            return ErrorReply(error=str(error))
+        if not isinstance(reply, CountReply):
+            return reply
+        count += reply.count

@@ -1,0 +1,36 @@
+"""The part of Obliterate that only the file can do: completed jobs and dead letters of a queue, found by its name."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import apsw
+
+from bunqueue_trio.storage.statements import ListStatement
+
+_COMPLETED: Final = "SELECT id FROM jobs WHERE queue = ?1 AND state = 'completed'"
+_DELETIONS: Final = (
+    f"DELETE FROM job_results WHERE job_id IN ({_COMPLETED})",
+    f"DELETE FROM bqt_jobs WHERE job_id IN ({_COMPLETED})",
+    "DELETE FROM jobs WHERE queue = ?1 AND state = 'completed'",
+    "DELETE FROM dlq WHERE queue = ?1",
+)
+_NAMED: Final = ListStatement("SELECT id, queue FROM jobs WHERE id IN ({ids}) AND state = 'completed'")
+_REMEMBER: Final = "INSERT OR IGNORE INTO bqt_finished(job_id) VALUES (?)"
+
+
+def empty(connection: apsw.Connection, queue: str, named: Sequence[str]) -> list[str]:
+    """Delete the completed jobs of *queue*, with all they have, and its dead letters; part of a transaction.
+
+    Args:
+        named: ids on which unfinished jobs depend.
+    Returns:
+        Those of them that went; ``bqt_finished`` remembers that they completed (PD-11).
+
+    Cost: some 15 µs per completed job.
+    """
+    kept = [job_id for job_id, of in _NAMED.run(connection, named) if of == queue]
+    if kept:
+        connection.executemany(_REMEMBER, [(job_id,) for job_id in kept])
+    for statement in _DELETIONS:
+        connection.execute(statement, (queue,))
+    return kept

@@ -1,0 +1,149 @@
+"""The text for Prometheus: the official parser reads it, and it looks as on the wire."""
+
+from types import SimpleNamespace
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.parser import text_string_to_metric_families
+
+from bunqueue_trio.server.latencies import Latencies
+from bunqueue_trio.server.metrics import MAX_QUEUES, EngineCollector, Facts, exposition
+from tests.engine_harness import EngineHarness
+
+FACTS = Facts(
+    uptime_s=12, worker_count=3, active_worker_count=2, cron_count=4, webhook_count=6, enabled_webhook_count=5
+)
+NAMES = [
+    "jobs_waiting gauge", "jobs_prioritized gauge", "jobs_delayed gauge", "jobs_active gauge", "jobs_dlq gauge",
+    "jobs_completed gauge", "jobs_pushed_total counter", "jobs_pulled_total counter", "jobs_completed_total counter",
+    "jobs_failed_total counter", "uptime_seconds gauge", "cron_jobs_total gauge", "workers_total gauge",
+    "workers_active gauge", "workers_processed_total counter", "workers_failed_total counter", "webhooks_total gauge",
+    "webhooks_enabled gauge", "queue_jobs_waiting gauge", "queue_jobs_prioritized gauge", "queue_jobs_delayed gauge",
+    "queue_jobs_active gauge", "queue_jobs_dlq gauge", "push_duration_ms histogram", "pull_duration_ms histogram",
+    "ack_duration_ms histogram",
+]  # fmt: skip
+
+
+@pytest.fixture
+def harness() -> EngineHarness:
+    return EngineHarness()
+
+
+def text_of(harness, latencies=None, facts=FACTS) -> str:
+    return exposition(EngineCollector(harness.engine.state, latencies or Latencies(), facts).collect())
+
+
+def samples(text: str) -> dict[str, float]:
+    """What the official parser makes of it, by series."""
+    found = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            labels = ",".join(f"{key}={value}" for key, value in sample.labels.items())
+            found[f"{sample.name.removeprefix('bunqueue_')}{{{labels}}}" if labels else sample.name[9:]] = sample.value
+    return found
+
+
+def test_families_have_help_and_type_and_stand_apart_in_the_order_of_the_wire(harness):
+    harness.push()
+    text = text_of(harness)
+
+    assert text.endswith("\n")
+    blocks = text.removesuffix("\n").split("\n\n")
+    types = [block.split("\n")[1] for block in blocks]
+    assert types == [f"# TYPE bunqueue_{name}" for name in NAMES]
+    for block, name in zip(blocks, NAMES, strict=True):
+        assert block.startswith(f"# HELP bunqueue_{name.split()[0]} ")
+    assert "\nbunqueue_jobs_waiting 1\n" in text
+    assert '\nbunqueue_queue_jobs_waiting{queue="q"} 1\n' in text
+
+
+def test_without_queues_there_are_no_families_of_queues(harness):
+    harness.send("Pause", queue="only paused")
+
+    assert "bunqueue_queue" not in text_of(harness)
+
+
+def test_every_figure_is_that_of_the_engine(harness):
+    harness.push_many("a", [{}] * 5 + [{"priority": 1}] * 4 + [{"delay": 9_000}] * 3)
+    harness.push_many("b", [{"maxAttempts": 1}, {}, {}, {}])
+    harness.fail(*harness.pull("b"))
+    harness.ack(*harness.pull("b"))
+    harness.pull("b")
+    worker = harness.ask("RegisterWorker", name="w", queues=["a"])["data"]["workerId"]
+    harness.send("Heartbeat", id=worker, processed=7, failed=2)
+    found = samples(text_of(harness))
+
+    expected = {
+        "jobs_waiting": 6, "jobs_prioritized": 4, "jobs_delayed": 3, "jobs_active": 1, "jobs_dlq": 1,
+        "jobs_completed": 1, "jobs_pushed_total": 16, "jobs_pulled_total": 3, "jobs_completed_total": 1,
+        "jobs_failed_total": 1, "uptime_seconds": 12, "cron_jobs_total": 4, "workers_total": 3, "workers_active": 2,
+        "workers_processed_total": 7, "workers_failed_total": 2, "webhooks_total": 6, "webhooks_enabled": 5,
+        "queue_jobs_waiting{queue=a}": 5, "queue_jobs_waiting{queue=b}": 1,
+        "queue_jobs_prioritized{queue=a}": 4, "queue_jobs_prioritized{queue=b}": 0,
+        "queue_jobs_delayed{queue=a}": 3, "queue_jobs_delayed{queue=b}": 0,
+        "queue_jobs_active{queue=a}": 0, "queue_jobs_active{queue=b}": 1,
+        "queue_jobs_dlq{queue=a}": 0, "queue_jobs_dlq{queue=b}": 1,
+    }  # fmt: skip
+    assert {name: value for name, value in found.items() if "duration" not in name} == expected
+
+
+def test_histograms_are_cumulative_and_shown_when_empty(harness):
+    latencies = Latencies()
+    latencies.push.observe(0.3, times=2)
+    latencies.push.observe(20_000)
+    text = text_of(harness, latencies)
+
+    assert 'bunqueue_push_duration_ms_bucket{le="0.1"} 0\nbunqueue_push_duration_ms_bucket{le="0.5"} 2\n' in text
+    assert 'bunqueue_push_duration_ms_bucket{le="10000"} 2\nbunqueue_push_duration_ms_bucket{le="+Inf"} 3\n' in text
+    assert "bunqueue_push_duration_ms_sum 20000.6\nbunqueue_push_duration_ms_count 3\n" in text
+    assert 'bunqueue_ack_duration_ms_bucket{le="+Inf"} 0\n' in text
+    assert text.endswith("bunqueue_ack_duration_ms_sum 0\nbunqueue_ack_duration_ms_count 0\n")
+
+
+@pytest.mark.parametrize("name", ['say "hi"', "back\\slash", "two\nlines", "ünï", 'all "\\\n" of it'])
+def test_odd_names_of_queues_come_out_as_they_went_in(harness, name):
+    state = harness.engine.state
+    state.queue(name).is_known = True
+
+    assert samples(text_of(harness))[f"queue_jobs_waiting{{queue={name}}}"] == 0
+
+
+def test_queues_beyond_the_thousandth_are_counted_only(harness):
+    state = harness.engine.state
+    for n in range(MAX_QUEUES):
+        state.queue(f"q{n}").is_known = True
+    found = samples(text_of(harness))
+    assert sum(name.startswith("queue_jobs_dlq{") for name in found) == MAX_QUEUES
+    assert "queues_not_listed" not in found
+
+    for n in range(5):
+        state.queue(f"more{n}").is_known = True
+
+    found = samples(text_of(harness))
+    assert sum(name.startswith("queue_jobs_dlq{") for name in found) == MAX_QUEUES
+    assert "queue_jobs_dlq{queue=q0}" in found
+    assert "queue_jobs_dlq{queue=more0}" not in found
+    assert found["queues_not_listed"] == 5
+
+
+def test_whole_numbers_have_no_point_and_others_keep_theirs(harness):
+    families = [GaugeMetricFamily("g", "about", value) for value in (0, 3.0, 2.5, 1e15)]
+
+    lines = exposition(families).split("\n")
+
+    assert [line for line in lines if line.startswith("g ")] == ["g 0", "g 3", "g 2.5", "g 1000000000000000"]
+
+
+def test_the_collector_serves_the_official_registry_too(harness):
+    harness.push()
+    registry = CollectorRegistry()
+    registry.register(EngineCollector(harness.engine.state, Latencies(), FACTS))
+
+    assert samples(generate_latest(registry).decode()) == samples(text_of(harness))
+
+
+def test_a_worker_that_reports_nonsense_breaks_nothing(harness):
+    harness.engine.state.workers["w"] = SimpleNamespace(processed_jobs=1e308 * 10, failed_jobs=0)
+
+    assert samples(text_of(harness))["workers_processed_total"] == float("inf")
