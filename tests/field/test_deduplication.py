@@ -34,6 +34,7 @@ def test_d1_nothing_of_a_completed_predecessor_is_left(server: ServerProcess) ->
         client.ok("PUSH", queue="q", data={"v": 1}, jobId="k", durable=True)
         _, token = must_pull(client)
         client.ok("Progress", id="k", progress=80, message="nearly")
+        client.ok("AddLog", id="k", message="of the old one")
         client.ok("ACK", id="k", token=token, result={"old": True})
         assert client.ok("GetResult", id="k")["result"] == {"old": True}
     server.restart()
@@ -43,12 +44,18 @@ def test_d1_nothing_of_a_completed_predecessor_is_left(server: ServerProcess) ->
         job = client.ok("GetJob", id="k")["job"]
         assert (job["data"], job["progress"], job["progressMessage"], job["attempts"]) == ({"v": 2}, 0, None, 0)
         assert job["completedAt"] is None
+        client.ok("PUSH", queue="q", data=1, jobId="l")
+        client.ok("AddLog", id="l", message="of the old one")
+        client.ok("Cancel", id="l")
+        client.ok("PUSH", queue="q", data=2, jobId="l", durable=True)
+        for job_id in ("k", "l"):
+            assert client.ok("GetLogs", id=job_id)["data"] == {"logs": [], "count": 0}
     server.crash_and_restart()
     with server.connect() as client:
         assert client.state("k") == "waiting"
         assert client.ok("GetResult", id="k")["result"] is None
         assert client.ok("GetJobCounts", queue="q")["counts"]["completed"] == 0
-    check_closing(server, ["q"], ["k"])
+    check_closing(server, ["q"], ["k", "l"])
 
 
 @pytest.mark.slow
@@ -72,9 +79,11 @@ def test_d3_the_key_of_a_running_job_outlives_every_housekeeping(server: ServerP
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["pushed anew", "restart", "crash"])
+@pytest.mark.parametrize(
+    "how", ["pushed anew", "PurgeDlq", "RetryDlq", "RetryDlq by id", "MoveToWait", "RetryCompleted", "restart", "crash"]
+)
 def test_d5_what_becomes_of_an_older_job_does_not_touch_the_key_of_a_newer_one(server: ServerProcess, how: str) -> None:
-    """bullmq PR 3236. Without the commands on dead letters: the older job ends by its id being used again, or not."""
+    """bullmq PR 3236. The older job is purged, asked back, has its id used again, or stays."""
     with server.connect() as client:
         client.ok("PUSH", queue="q", data=1, jobId="a", uniqueKey="u", maxAttempts=1, durable=True)
         _, token = must_pull(client)
@@ -82,21 +91,27 @@ def test_d5_what_becomes_of_an_older_job_does_not_touch_the_key_of_a_newer_one(s
         assert client.ok("PUSH", queue="q", data=2, jobId="b", uniqueKey="u", durable=True)["id"] == "b"
         if how == "pushed anew":
             client.ok("PUSH", queue="other", data=3, jobId="a", durable=True)
+        if how in ("PurgeDlq", "RetryDlq", "RetryCompleted"):
+            assert client.ok(how, queue="q")["count"] == (how == "PurgeDlq")
+        if how == "RetryDlq by id":
+            assert client.ok("RetryDlq", queue="q", jobId="a")["count"] == 0
+        if how == "MoveToWait":
+            assert "key" in client.error("MoveToWait", id="a")
     if how == "crash":
         server.crash_and_restart()
     if how == "restart":
         server.restart()
     with server.connect() as client:
         assert client.ok("PUSH", queue="q", data=4, jobId="c", uniqueKey="u")["id"] == "b"
-        assert client.state("a") == ("waiting" if how == "pushed anew" else "failed")
+        assert client.state("a") == {"pushed anew": "waiting", "PurgeDlq": "unknown"}.get(how, "failed")
         assert client.state("c") == "unknown"
-    check_closing(server, ["q", "other"], ["a", "b"])
+    check_closing(server, ["q", "other"], ["b"] if how == "PurgeDlq" else ["a", "b"])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("variant", ["buffered", "mixed", "cancelled"])
+@pytest.mark.parametrize("variant", ["buffered", "mixed", "cancelled", "moved"])
 def test_q4_equal_priorities_leave_in_the_order_sent(server: ServerProcess, variant: str) -> None:
-    """stalker #4: a heap does not keep ties in order. Without ChangePriority."""
+    """stalker #4: a heap does not keep ties in order. One that is moved away and back keeps its turn."""
     ids = [f"j{number:03}" for number in range(200, 0, -1)]
     with server.connect() as client:
         jobs = [
@@ -113,6 +128,9 @@ def test_q4_equal_priorities_leave_in_the_order_sent(server: ServerProcess, vari
         cancelled = ids[::4] if variant == "cancelled" else []
         for job_id in cancelled:
             client.ok("Cancel", id=job_id)
+        if variant == "moved":
+            for priority in (1, 5):
+                client.ok("ChangePriority", id=ids[120], priority=priority)
         expected = ["urgent", *(job_id for job_id in ids if job_id not in cancelled)]
         got = take(server, 50)
         server.restart()

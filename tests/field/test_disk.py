@@ -1,8 +1,9 @@
-"""Disk and memory growth: K1, K2, K4, M1 of the field reports."""
+"""Disk and memory growth: K1, K2, K4, M1, M3 of the field reports."""
 
 from __future__ import annotations
 
 import os
+import time
 
 import pytest
 
@@ -126,6 +127,51 @@ def test_k4_failing_and_waiting_over_and_over_takes_no_space(server: ServerProce
 
 
 @pytest.mark.slow
+def test_k4_releasing_with_a_delay_over_and_over_takes_no_space(server: ServerProcess) -> None:
+    """As reported, with MoveToDelayed: 300 jobs, 60 rounds."""
+    count, rounds, settled = 300, 60, 20
+    with server.connect() as client:
+        ids = client.ok("PUSHB", queue="q", jobs=[{"data": "x" * 100} for _ in range(count)])["ids"]
+        sizes = []
+        for _ in range(rounds):
+            seen = 0
+            while seen < count:
+                time.sleep(0.15)  # else they come in small parts, each with a commit of its own
+                pulled = client.ok("PULLB", queue="q", count=count, owner="w", timeout=5_000, lockTtl=60_000)["jobs"]
+                moves = [{"cmd": "MoveToDelayed", "id": job["id"], "delay": 100} for job in pulled]
+                assert all(reply["ok"] for reply in client.call_many(moves))
+                seen += len(pulled)
+            sizes.append(os.stat(server.data_path).st_size + wal_bytes(server))
+
+        assert max(sizes) - sizes[settled] < 50 * MIB
+        job = client.ok("GetJob", id=ids[0])["job"]
+        assert job["attempts"] == 0
+        assert len(job["timeline"]) <= 20
+    check_closing(server, ["q"], ids)
+
+
+@pytest.mark.slow
+def test_k4_logging_over_and_over_takes_no_space(server: ServerProcess) -> None:
+    """The variant with AddLog: 1 KB per round, on 300 jobs, in 130 rounds: lines go once a job has a hundred."""
+    count, rounds, settled = 300, 130, 20
+    with server.connect() as client:
+        ids = client.ok("PUSHB", queue="q", jobs=[{"data": 1} for _ in range(count)])["ids"]
+        sizes, resident = [], []
+        for number in range(rounds):
+            lines = [{"cmd": "AddLog", "id": job_id, "message": f"{number} ".ljust(1_024, "x")} for job_id in ids]
+            assert all(reply["ok"] for reply in client.call_many(lines))
+            sizes.append(os.stat(server.data_path).st_size + wal_bytes(server))
+            resident.append(server.rss_bytes())
+
+        assert max(sizes) == sizes[settled]
+        assert resident[-1] - resident[100] < 10 * MIB
+        logs = client.ok("GetLogs", id=ids[0])["data"]
+        assert logs["count"] == len(logs["logs"]) == 100
+        assert [line["message"].split()[0] for line in logs["logs"]] == [str(n) for n in range(rounds - 100, rounds)]
+    check_closing(server, ["q"], ids)
+
+
+@pytest.mark.slow
 def test_m1_names_and_connections_that_are_gone_take_no_memory(server: ServerProcess) -> None:
     """bunqueue 2.8.14: a small record per queue name was kept. Shortened: 10,000 names, 1,000 connections, TCP only."""
     with server.connect() as client:
@@ -141,6 +187,62 @@ def test_m1_names_and_connections_that_are_gone_take_no_memory(server: ServerPro
         assert server.rss_bytes() - before < 40 * MIB
         assert server.health()["connections"]["tcp"] == 1
     check_closing(server, [], [])
+
+
+@pytest.mark.slow
+def test_m3_completed_jobs_level_off_in_memory_and_stay_known(server: ServerProcess) -> None:
+    """bull #1909: finished jobs piled up until memory was gone. Shortened: 60,000 with a result of 1 KB."""
+    rounds, batch = 120, 500
+    with server.connect() as client:
+        sample, resident = [], []
+        for number in range(rounds):
+            ids = client.ok("PUSHB", queue="q", jobs=[{"data": 1} for _ in range(batch)])["ids"]
+            tokens = client.ok("PULLB", queue="q", count=batch, owner="w", lockTtl=60_000)["tokens"]
+            results = [f"{number} ".ljust(1_024, "x")] * batch
+            client.ok("ACKB", ids=ids, tokens=tokens, results=results)
+            sample.append(ids[0])
+            resident.append(server.rss_bytes())
+
+        assert resident[-1] - resident[rounds // 2] < 15 * MIB  # 30,000 results and records would take 60
+        assert client.ok("GetJobCounts", queue="q")["counts"]["completed"] == rounds * batch
+        assert {client.state(job_id) for job_id in sample} == {"completed"}
+        assert client.ok("GetResult", id=sample[3])["result"].startswith("3 ")
+        assert client.ok("WaitJob", id=sample[0])["completed"] is True
+        assert client.ok("GetJobs", queue="q", state="completed", limit=1)["jobs"][0]["id"] == sample[0]
+    server.restart()
+    with server.connect() as client:
+        assert client.ok("GetJobCounts", queue="q")["counts"]["completed"] == rounds * batch
+    server.assert_no_faults()
+
+
+@pytest.mark.slow
+def test_m3_old_completed_jobs_go_without_any_traffic(start_server: StartServer) -> None:
+    """bull #840: age-based clean-up ran only when the next job finished."""
+    server = start_server(COMPLETED_RETENTION_MS=5_000)
+    with server.connect() as client:
+        ids = client.ok("PUSHB", queue="q", jobs=[{"data": 1} for _ in range(100)])["ids"]
+        assert work_off(client) == ids
+        assert client.ok("GetJobCounts", queue="q")["counts"]["completed"] == 100
+    time.sleep(30)
+    with server.connect() as client:
+        assert client.ok("GetJobCounts", queue="q")["counts"]["completed"] == 0
+        assert {client.state(job_id) for job_id in ids} == {"unknown"}
+    check_closing(server, ["q"], [])
+
+
+@pytest.mark.slow
+def test_m3_an_expired_job_of_a_paused_queue_is_never_delivered(server: ServerProcess) -> None:
+    """bullmq #1353: and reads say that it is gone, also after a restart."""
+    with server.connect() as client:
+        client.ok("Pause", queue="q")
+        client.ok("PUSH", queue="q", data=1, jobId="j", ttl=2_000, durable=True)
+        time.sleep(10)
+        client.ok("Resume", queue="q")
+        assert pull(client, timeout=500) is None
+        assert client.state("j") == "unknown"
+        assert client.error("GetJob", id="j") == "Job not found"
+        assert client.ok("Count", queue="q")["count"] == 0
+    check_closing(server, ["q"], [])
 
 
 def run_names(client: Client, numbers: range) -> None:

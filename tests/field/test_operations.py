@@ -1,4 +1,4 @@
-"""Monitoring, shutdown and security: H3, S1, S3, Z1, Z3 of the field reports."""
+"""Monitoring, shutdown and security: H1, H3, S1, S3, X2, Z1, Z3 of the field reports."""
 
 from __future__ import annotations
 
@@ -49,6 +49,33 @@ def test_h3_probes_are_quick_under_load_and_tell_the_truth(server: ServerProcess
     assert times[len(times) * 9 // 10] < 1.0  # 0.25 s is asked for on a quiet machine
     assert server.health()["queues"]["waiting"] == len(ids) + len(pushed)
     check_closing(server, ["stock", "load"], ids + pushed)
+
+
+@pytest.mark.slow
+def test_h1_watching_costs_the_same_with_many_jobs(server: ServerProcess) -> None:
+    """riverui #106: counts scanned everything. Shortened: 100,000 jobs in 1,000 queues, what is watched over TCP."""
+    watched: list[tuple[str, dict[str, object]]] = [
+        ("Stats", {}), ("Metrics", {}), ("DashboardOverview", {}), ("DashboardQueues", {}), ("Prometheus", {}),
+        ("GetJobCounts", {"queue": "stock"}), ("DashboardQueue", {"queue": "stock", "includeJobs": True}),
+        ("GetJobs", {"queue": "stock", "limit": 50}), ("GetJobs", {"queue": "stock", "limit": 50, "offset": 40_000}),
+        ("Dlq", {"queue": "stock", "count": 50}), ("GetCountsPerPriority", {"queue": "stock"}),
+    ]  # fmt: skip
+    with server.connect() as client:
+        for _ in range(50):
+            client.ok("PUSHB", queue="stock", jobs=[{"data": 1}] * 1_000)
+            client.ok("PUSHB", queue="stock", jobs=[{"data": 1, "delay": 3_600_000}] * 1_000)
+        client.call_many([{"cmd": "PUSH", "queue": f"user-{n}", "data": 1} for n in range(1_000)])
+        times: list[float] = []
+        for _ in range(20):
+            for command, fields in watched:
+                asked = time.monotonic()
+                client.ok(command, **fields)
+                times.append(time.monotonic() - asked)
+        times.sort()
+
+        assert times[len(times) * 95 // 100] < 0.1
+        stats = client.ok("Stats")["stats"]
+        assert (stats["waiting"], stats["delayed"]) == (51_000, 50_000)
 
 
 @pytest.mark.slow
@@ -199,3 +226,40 @@ def test_z3_without_tokens_only_this_machine_can_connect(start_server: StartServ
         assert f'"tcp":"127.0.0.1:{server.tcp_port}"' in addresses[0]
         assert f'"http":"127.0.0.1:{server.http_port}"' in addresses[0]
         assert server.terminate() == 0
+
+
+def test_x2_counts_lists_and_single_reads_agree(server: ServerProcess) -> None:
+    """bunqueue #92: failed jobs were counted but not listed, paused ones counted twice. The HTTP list comes later."""
+    with server.connect() as client:
+
+        def push(names: list[str], **options: object) -> None:
+            client.ok("PUSHB", queue="q", jobs=[{"data": name, "customId": name, **options} for name in names])
+
+        push([f"done{n}" for n in range(5)])
+        for _ in range(5):
+            job, token = must_pull(client)
+            client.ok("ACK", id=job["id"], token=token)
+        push([f"dead{n}" for n in range(4)], maxAttempts=1)
+        for _ in range(4):
+            job, token = must_pull(client)
+            client.ok("FAIL", id=job["id"], token=token, error="no")
+        push([f"ready{n}" for n in range(3)])
+        push([f"urgent{n}" for n in range(2)], priority=1)
+        push([f"later{n}" for n in range(2)], delay=3_600_000)
+        client.ok("Pause", queue="q")
+
+        counts = client.ok("GetJobCounts", queue="q")["counts"]
+        assert (counts["paused"], counts["waiting"], counts["prioritized"]) == (5, 0, 0)
+        listed = {name: client.ok("GetJobs", queue="q", state=name)["jobs"] for name in counts}
+        assert {name: len(jobs) for name, jobs in listed.items()} == counts
+        assert [job["id"] for job in listed["failed"]] == [job["id"] for job in client.ok("Dlq", queue="q")["jobs"]]
+        assert len(client.ok("GetJobs", queue="q", state=list(counts))["jobs"]) == 16
+        everything = client.ok("GetJobs", queue="q")["jobs"]
+        for job in everything:
+            assert client.state(job["id"]) == job["state"]
+            assert client.ok("GetJob", id=job["id"])["job"] == job
+        pages = [client.ok("GetJobs", queue="q", offset=n, limit=3)["jobs"] for n in range(0, 18, 3)]
+        assert [job["id"] for page in pages for job in page] == [job["id"] for job in everything]
+        assert len({job["id"] for job in everything}) == 16
+        client.ok("Resume", queue="q")
+    check_closing(server, ["q"], [job["id"] for job in everything])

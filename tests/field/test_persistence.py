@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import pytest
 
@@ -43,27 +44,37 @@ def other_process(server: ServerProcess, statement: str, seconds: float) -> Iter
 
 @pytest.mark.slow
 def test_p1_settings_survive_a_kill_and_so_does_their_undoing(server: ServerProcess) -> None:
-    """bunqueue #100: a paused queue resumed by itself. Pause and the stall policy; limits come later."""
+    """bunqueue #100: a paused queue resumed by itself. Pause, limits and both policies."""
     config = {"enabled": False, "stallInterval": 12_345, "maxStalls": 7, "gracePeriod": 678}
+    letters = {"autoRetry": True, "autoRetryInterval": 5_000, "maxAutoRetries": 2, "maxAge": None, "maxEntries": 44}
     with server.connect() as client:
         defaults = client.ok("GetStallConfig", queue="q")["config"]
+        letter_defaults = client.ok("GetDlqConfig", queue="q")["config"]
         client.ok("PUSH", queue="q", data=1, jobId="j", durable=True)
         client.ok("Pause", queue="q")
         client.ok("SetStallConfig", queue="q", config=config)
+        client.ok("SetDlqConfig", queue="q", config=letters)
+        client.ok("RateLimit", queue="q", limit=5, duration=60_000, ttl=120_000)
+        client.ok("SetConcurrency", queue="q", limit=3)
         server.kill()
     server.start()
     with server.connect() as client:
         assert client.ok("IsPaused", queue="q")["paused"] is True
         assert client.ok("GetStallConfig", queue="q")["config"] == config
+        assert client.ok("GetDlqConfig", queue="q")["config"] == letters
         assert pull(client, timeout=1_000) is None
         assert client.ok("GetJobCounts", queue="q")["counts"]["paused"] == 1
         client.ok("Resume", queue="q")
         client.ok("SetStallConfig", queue="q", config=defaults)
+        client.ok("SetDlqConfig", queue="q", config=letter_defaults)
+        client.ok("RateLimitClear", queue="q")
+        client.ok("ClearConcurrency", queue="q")
         server.kill()
     server.start()
     with server.connect() as client:
         assert client.ok("IsPaused", queue="q")["paused"] is False
         assert client.ok("GetStallConfig", queue="q")["config"] == defaults
+        assert client.ok("GetDlqConfig", queue="q")["config"] == letter_defaults
         job, token = must_pull(client)
         client.ok("ACK", id=job["id"], token=token)
     check_closing(server, ["q"], ["j"])
@@ -71,7 +82,7 @@ def test_p1_settings_survive_a_kill_and_so_does_their_undoing(server: ServerProc
 
 @pytest.mark.slow
 def test_p4_finished_jobs_are_known_after_a_restart(server: ServerProcess) -> None:
-    """bunqueue #83: they were "unknown". Without ``Clean``."""
+    """bunqueue #83: they were "unknown", and clean-up left their results behind."""
     ids = [f"j{number}" for number in range(10)]
     with server.connect() as client:
         client.ok("PUSHB", queue="q", jobs=[{"data": i, "customId": i, "maxAttempts": 1} for i in ids])
@@ -90,7 +101,22 @@ def test_p4_finished_jobs_are_known_after_a_restart(server: ServerProcess) -> No
             results = [client.ok("GetResult", id=job_id)["result"] for job_id in ids]
             assert results == [None if number % 2 else {"n": number} for number in range(10)]
             assert sorted(job["id"] for job in client.ok("Dlq", queue="q")["jobs"]) == ids[1::2]
-    check_closing(server, ["q"], ids)
+    with server.connect() as client:
+        cleaned = client.ok("Clean", queue="q", grace=0, state="completed")
+        assert (cleaned["count"], sorted(cleaned["ids"])) == (5, ids[0::2])
+        server.kill()
+    for _ in range(2):
+        server.start()
+        with server.connect() as client:
+            assert [client.state(job_id) for job_id in ids] == ["unknown", "failed"] * 5
+            assert [client.ok("GetResult", id=job_id)["result"] for job_id in ids] == [None] * 10
+            assert client.ok("GetJobs", queue="q", state="completed")["jobs"] == []
+        server.kill()
+    with closing(sqlite3.connect(server.data_path)) as connection:
+        assert connection.execute("SELECT count(*) FROM job_results").fetchone() == (0,)
+        assert connection.execute("SELECT count(*) FROM jobs WHERE state = 'completed'").fetchone() == (0,)
+    server.start()
+    check_closing(server, ["q"], ids[1::2])
 
 
 @pytest.mark.slow

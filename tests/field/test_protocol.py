@@ -126,8 +126,14 @@ def test_t1_no_wide_integer_leaves_the_server_and_every_legal_form_comes_in(serv
                 assert scan.ask(command, id=job_id)["ok"]
         assert scan.ask("GetResult", id="j")["result"] == {"at": float(2**40), "n": [float(2**63)]}
         assert [job["id"] for job in scan.ask("Dlq", queue="q", count=10.0)["jobs"]] == ["dead"]
-        for command in ("Ping", "Hello", "ListQueues"):
+        assert scan.ask("AddLog", id="j", message={"at": 2**40, 7: [2**63]}, level=2**40)["ok"]
+        [line] = scan.ask("GetLogs", id="j", start=0.0, end=5.0)["data"]["logs"]
+        assert (line["message"], line["level"]) == ({"at": float(2**40), "7": [float(2**63)]}, float(2**40))
+        for command in ("Ping", "Hello", "ListQueues", "Stats", "Metrics", "StorageStatus", "CompactMemory"):
             assert scan.ask(command)["ok"]
+        for command in ("Prometheus", "DashboardOverview", "DashboardQueues"):
+            assert scan.ask(command)["ok"]
+        assert scan.ask("DashboardQueue", queue="q", includeJobs=True, jobsLimit=5.0)["ok"]
         for command in ("Count", "GetJobCounts", "GetStallConfig", "IsPaused"):
             assert scan.ask(command, queue="q")["ok"]
     check_closing(server, ["q"], ["j", "dead"])

@@ -1,5 +1,7 @@
 """Fixtures: a real server process and a client of it."""
 
+from tests.peers.surface import queue as queue
+from tests.peers.surface import shared_server as shared_server
 from tests.process import client as client
 from tests.process import server as server
 from tests.process import start_server as start_server

@@ -1,0 +1,157 @@
+"""Flows: F1, F3 and F4 of the field reports, with families linked by UpdateParent."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from tests.field.closing import check_closing, must_pull, pull
+from tests.flows import CONTINUE, FAIL_PARENT, IGNORE, POLICIES
+from tests.process import Client, ServerProcess, wait_until
+
+
+def push_family(client: Client, policy: str, **child: object) -> None:
+    """One child in ``c``, one parent in ``p``."""
+    options = {"maxAttempts": 1, **child}
+    client.ok("PUSH", queue="c", data={}, jobId="kid", durable=True, **{policy: True}, **options)
+    client.ok("PUSH", queue="p", data={}, jobId="dad", dependsOn=["kid"], childrenIds=["kid"], durable=True)
+    client.ok("UpdateParent", childId="kid", parentId="dad")
+
+
+def end_child(server: ServerProcess, client: Client, how: str) -> Client:
+    """Let the child end for good; returns a client to go on with."""
+    if how == "ttl":
+        time.sleep(0.5)
+        assert pull(client, "c") is None
+        return client
+    if how == "Discard":
+        client.ok("Discard", id="kid")
+        return client
+    _, token = must_pull(client, "c", lock_ttl=500 if how == "lease" else 60_000)
+    if how == "FAIL":
+        client.ok("FAIL", id="kid", token=token, error="boom")
+    elif how == "crash":
+        time.sleep(0.1)  # a delivery is written with the next flush
+        server.crash_and_restart()
+        return server.connect()
+    return client
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(
+    ("how", "options", "error"),
+    [
+        ("FAIL", {}, "boom"),
+        ("lease", {}, "Lock expired at max attempts (1)"),
+        ("timeout", {"timeout": 300}, "Job timeout exceeded"),
+        ("ttl", {"ttl": 200}, "Job ttl expired"),
+        ("Discard", {}, "unknown error"),
+        ("crash", {}, "Job reached max attempts (1) during startup recovery"),
+    ],
+)
+def test_f1_however_a_child_dies_its_parent_hears_of_it(
+    server: ServerProcess, policy: str, how: str, options: dict[str, int], error: str
+) -> None:
+    """bullmq #2464: a child that died by stalling did not touch its parent; the flow hung."""
+    with server.connect() as first:
+        push_family(first, policy, **options)
+        client = end_child(server, first, how)
+        with client:
+            wait_until(lambda: client.state("dad") != "waiting-children", "the parent is touched")
+
+            assert client.state("dad") == ("failed" if policy == FAIL_PARENT else "waiting")
+            failed = {"c:kid": error} if policy == CONTINUE else {}
+            ignored = {"c:kid": error} if policy == IGNORE else {}
+            assert client.ok("GetFailedChildrenValues", id="dad")["values"] == failed
+            assert client.ok("GetIgnoredChildrenFailures", id="dad")["values"] == ignored
+            time.sleep(0.1)  # what nobody asked for is written with the next flush
+            server.crash_and_restart()
+        with server.connect() as again:
+            assert again.state("dad") == ("failed" if policy == FAIL_PARENT else "waiting")
+            assert again.ok("GetFailedChildrenValues", id="dad")["values"] == failed
+            assert again.ok("GetIgnoredChildrenFailures", id="dad")["values"] == ignored
+    check_closing(server, ["c", "p"], ["dad"] if how == "ttl" else ["kid", "dad"])
+
+
+@pytest.mark.slow
+def test_f3_cancelled_dependents_stay_away(server: ServerProcess) -> None:
+    """bunqueue #102: a cancelled dependent was back after the next restart."""
+    with server.connect() as client:
+        client.ok("PUSH", queue="q", data=1, jobId="A", durable=True)
+        client.ok("PUSH", queue="q", data=1, jobId="B", dependsOn=["A"], uniqueKey="u", durable=True)
+        client.ok("PUSH", queue="q", data=1, jobId="C", dependsOn=["B"], durable=True)
+        for job_id in ("B", "C"):
+            client.ok("Cancel", id=job_id)
+            assert client.state(job_id) == "unknown"
+    server.restart()
+    with server.connect() as client:
+        assert [client.state(job_id) for job_id in ("A", "B", "C")] == ["waiting", "unknown", "unknown"]
+        _, token = must_pull(client)
+        client.ok("ACK", id="A", token=token)
+
+        assert pull(client) is None
+        assert [client.state(job_id) for job_id in ("B", "C")] == ["unknown", "unknown"]
+        again = client.ok("PUSH", queue="q", data=2, uniqueKey="u", durable=True)["id"]
+        assert again != "B"
+    check_closing(server, ["q"], ["A", again])
+
+
+ROUNDS = 100
+
+
+@pytest.mark.slow
+def test_f4_the_last_two_children_finish_at_the_same_instant(server: ServerProcess) -> None:
+    """celery #1700, bullmq #2644: a follow-up was never called, or called twice. Part (c), with UpdateParent."""
+    with server.connect() as client, server.connect() as one, server.connect() as other:
+        for number in range(ROUNDS):
+            ids = [f"k{number}-{which}" for which in range(2)]
+            client.ok("PUSHB", queue="c", jobs=[{"data": {}, "customId": job_id} for job_id in ids])
+            dad = client.ok("PUSH", queue="p", data={}, dependsOn=ids, childrenIds=ids)["id"]
+            for job_id in ids:
+                client.ok("UpdateParent", childId=job_id, parentId=dad)
+            leased = [must_pull(worker, "c") for worker in (one, other)]
+            start = threading.Barrier(2)
+
+            def ack(worker: Client, job_id: str, token: str, start: threading.Barrier = start) -> None:
+                start.wait()
+                worker.ok("ACK", id=job_id, token=token)
+
+            threads = [
+                threading.Thread(target=ack, args=(worker, job["id"], token))
+                for worker, (job, token) in zip((one, other), leased, strict=True)
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+
+            job, token = must_pull(client, "p", timeout=5_000)
+            assert job["id"] == dad
+            assert pull(client, "p") is None
+            client.ok("ACK", id=dad, token=token)
+        counts = client.ok("GetJobCounts", queue="p")["counts"]
+        assert counts["completed"] == ROUNDS
+
+
+@pytest.mark.slow
+def test_f4_values_that_are_false_are_told_from_missing_ones(server: ServerProcess) -> None:
+    """Part (d): 0, false, "", null and [] are values."""
+    results = {"a": 0, "b": False, "c": "", "d": None, "e": []}
+    with server.connect() as client:
+        for job_id in [*results, "missing"]:
+            client.ok("PUSH", queue="c", data={}, jobId=job_id)
+        ids = [*results, "missing", "never"]
+        dad = client.ok("PUSH", queue="p", data={}, childrenIds=ids)["id"]
+        for job_id, result in results.items():
+            _, token = must_pull(client, "c")
+            client.ok("ACK", id=job_id, token=token, result=result)
+
+        expected = {f"c:{job_id}": result for job_id, result in results.items()}
+        assert client.ok("GetChildrenValues", id=dad)["data"]["values"] == expected
+    server.crash_and_restart()
+    with server.connect() as client:
+        assert client.ok("GetChildrenValues", id=dad)["data"]["values"] == expected
+    check_closing(server, ["c", "p"], [*results, "missing", dad])
