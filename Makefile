@@ -7,7 +7,7 @@ REFERENCE ?= bunqueue
 # need not wait (the framework wants them async), 9xx would ask for a checkpoint in every function.
 ASYNC_OFF = ASYNC114,ASYNC124,ASYNC128,ASYNC9
 
-.PHONY: check fmt lint types test test-slow golden chaos fuzz bench
+.PHONY: check fmt lint types test test-slow golden chaos fuzz bench bench-reads
 
 check: lint types golden test
 
@@ -38,6 +38,9 @@ chaos:
 
 fuzz:
 	$(PYTHON) fuzz/fuzz_frames.py -max_total_time=$(FUZZ_SECONDS)
+
+bench-reads:
+	$(PYTHON) scripts/readbench.py --start '$(PYTHON) -m bunqueue_trio'
 
 bench:
 	$(PYTHON) scripts/wirebench.py duel --a '$(PYTHON) -m bunqueue_trio' --b '$(REFERENCE)'
