@@ -51,7 +51,7 @@ def undefined_is_none(code: int, _body: memoryview) -> None:
         raise ValueError(f"unknown extension type {code}")
 
 
-_check_ordinary = msgspec.msgpack.Decoder(_ordinary_type(int)).decode
+check_ordinary = msgspec.msgpack.Decoder(_ordinary_type(int)).decode
 _check_narrow = msgspec.msgpack.Decoder(_ordinary_type(Annotated[int, Meta(ge=INT_MIN, le=INT_MAX)])).decode
 _decode_any = msgspec.msgpack.Decoder(ext_hook=undefined_is_none).decode
 _encode = msgspec.msgpack.Encoder().encode
@@ -84,7 +84,7 @@ def received(raw: Raw, may_be_wide: bool) -> Raw:
     """
     if not may_be_wide:
         try:
-            _check_ordinary(raw)
+            check_ordinary(raw)
         except UNDECODABLE:
             pass
         else:
@@ -111,7 +111,7 @@ def _canonical(data: bytes) -> Raw:
 
 def _is_ordinary(data: bytes) -> bool:
     try:
-        _check_ordinary(data)
+        check_ordinary(data)
     except UNDECODABLE:
         return False
     return True

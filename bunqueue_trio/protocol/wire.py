@@ -58,7 +58,7 @@ def checked(command: c.AnyCommand) -> None:
 
     Cost: about 0.3 µs for an ordinary PUSH, ACK or PULL.
     """
-    check = _CHECKS.get(type(command))
+    check = CHECKS.get(type(command))
     if check is not None:
         check(command)
 
@@ -310,7 +310,7 @@ def _check_retry_dlq(command: c.RetryDlq) -> None:
     command.job_id = text_or_none("jobId", command.job_id)
 
 
-_CHECKS: Final[dict[type, Callable[[Any], None]]] = {
+CHECKS: Final[dict[type, Callable[[Any], None]]] = {
     c.Push: check_push,
     c.PushBatch: check_push_batch,
     c.Pull: _check_pull,

@@ -3,7 +3,7 @@
 import trio
 
 from bunqueue_trio.model.commands import Ack, AckBatch, Ping, Pull, PullBatch, Push, PushBatch
-from bunqueue_trio.server.latencies import BOUNDS_MS, Histogram, Latencies
+from bunqueue_trio.server.latencies import BOUNDS_MS, SINGLES_MAX, Histogram, Latencies
 from tests.server.fakes import QUEUE, Rig, pull, pushes, settle_down
 
 
@@ -52,6 +52,17 @@ def test_commands_are_counted_by_what_they_do():
     assert (latencies.push.count, latencies.pull.count, latencies.ack.count) == (2, 3, 1)
     assert latencies.push.sum_ms == 6
     assert latencies.executed == []
+
+
+def test_turns_of_one_command_are_put_off_but_not_for_long_and_never_for_a_reader():
+    latencies = Latencies()
+    for _ in range(SINGLES_MAX + 1):
+        latencies.executed.append(Push)
+        latencies.turn_ended(2)
+    assert len(latencies._singles) == 1
+
+    assert (latencies.push.count, latencies.push.sum_ms) == (SINGLES_MAX + 1, 2 * (SINGLES_MAX + 1))
+    assert latencies._singles == []
 
 
 def test_what_is_promised_is_measured_later():
