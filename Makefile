@@ -7,7 +7,7 @@ REFERENCE ?= bunqueue
 # need not wait (the framework wants them async), 9xx would ask for a checkpoint in every function.
 ASYNC_OFF = ASYNC114,ASYNC124,ASYNC128,ASYNC9
 
-.PHONY: check fmt lint types test test-slow golden chaos fuzz bench bench-reads
+.PHONY: check fmt lint types test test-slow test-long golden chaos fuzz bench bench-reads
 
 check: lint types golden test
 
@@ -28,7 +28,10 @@ test:
 	$(PYTHON) -m pytest -m 'not slow'
 
 test-slow:
-	$(PYTHON) -m pytest -m slow
+	$(PYTHON) -m pytest -m 'slow and not long'
+
+test-long:
+	$(PYTHON) -m pytest -m long
 
 golden:
 	$(PYTHON) scripts/goldens.py

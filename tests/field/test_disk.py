@@ -127,6 +127,7 @@ def test_k4_failing_and_waiting_over_and_over_takes_no_space(server: ServerProce
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_k4_releasing_with_a_delay_over_and_over_takes_no_space(server: ServerProcess) -> None:
     """As reported, with MoveToDelayed: 300 jobs, 60 rounds."""
     count, rounds, settled = 300, 60, 20
@@ -151,6 +152,7 @@ def test_k4_releasing_with_a_delay_over_and_over_takes_no_space(server: ServerPr
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_k4_logging_over_and_over_takes_no_space(server: ServerProcess) -> None:
     """The variant with AddLog: 1 KB per round, on 300 jobs, in 130 rounds: lines go once a job has a hundred."""
     count, rounds, settled = 300, 130, 20
@@ -190,6 +192,7 @@ def test_m1_names_and_connections_that_are_gone_take_no_memory(server: ServerPro
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_m3_completed_jobs_level_off_in_memory_and_stay_known(server: ServerProcess) -> None:
     """bull #1909: finished jobs piled up until memory was gone. Shortened: 60,000 with a result of 1 KB."""
     rounds, batch = 120, 500

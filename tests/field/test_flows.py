@@ -40,6 +40,7 @@ def end_child(server: ServerProcess, client: Client, how: str) -> Client:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize(
     ("how", "options", "error"),

@@ -52,6 +52,7 @@ def leave(server: ServerProcess, client: Client, how: str) -> tuple[Client, str]
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("how", OPTIONS)
 def test_q1_every_way_out_gives_the_slot_back(server: ServerProcess, how: str) -> None:
     """bunqueue 2.8.14 and 2.8.32: after a few such exits the queue stood still with no error."""
@@ -73,6 +74,7 @@ def test_q1_every_way_out_gives_the_slot_back(server: ServerProcess, how: str) -
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_q2_a_limited_queue_serves_evenly_and_a_silent_one_wakes_by_itself(server: ServerProcess) -> None:
     """bull #1110: a limited or delayed queue stopped for good after an idle stretch. Shortened: 100 jobs, 15 s."""
     stop = threading.Event()

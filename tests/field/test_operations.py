@@ -52,6 +52,7 @@ def test_h3_probes_are_quick_under_load_and_tell_the_truth(server: ServerProcess
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_h1_watching_costs_the_same_with_many_jobs(server: ServerProcess) -> None:
     """riverui #106: counts scanned everything. Shortened: 100,000 jobs in 1,000 queues, what is watched over TCP."""
     watched: list[tuple[str, dict[str, object]]] = [
