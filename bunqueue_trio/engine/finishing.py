@@ -127,7 +127,7 @@ class Finishing:
                 old,
                 completed_at=now.wall_ms,
                 progress=100,
-                timeline=extended_timeline(old, TimelineEntry("completed", now.wall_ms)),
+                timeline=state.completion.after(old, now.wall_ms),
             )
             given = result if result else None
             transition = Transition(kind, job, record, JobState.COMPLETED, result=given)

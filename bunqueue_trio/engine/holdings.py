@@ -16,7 +16,7 @@ from bunqueue_trio.errors import BunqueueError
 from bunqueue_trio.model.changes import Changes
 from bunqueue_trio.model.entries import CompletedJob, DlqEntry, WorkerInfo
 from bunqueue_trio.model.flow_replies import WaitReply
-from bunqueue_trio.model.job import Job, JobState
+from bunqueue_trio.model.job import Job, JobState, SharedStep
 from bunqueue_trio.model.questions import Question
 
 
@@ -87,6 +87,7 @@ class Holdings:
     ``has_parked_pull`` tells whether a worker waits for jobs of a queue; for Explain only.
     ``holds_file`` is True while no flush is under way nor can begin: memory and file belong together. ``answer`` is a
     question that has been answered from the file, for the command that asked it.
+    ``activation`` and ``completion`` append the two commonest steps to timelines.
     ``removing`` are completed jobs that go for good with the next commits.
     ``waits_for_commit`` is set by a command whose reply must wait for the next flush.
     """
@@ -117,6 +118,8 @@ class Holdings:
         self.holds_file = False
         self.answer: Question | None = None
         self.removing: set[str] = set()
+        self.activation = SharedStep("active")
+        self.completion = SharedStep("completed")
         self.changes = Changes()
         self.settings_in_flight: set[str] = set()
         self.in_flight: Changes | None = None

@@ -101,7 +101,7 @@ def grant(
         queue.group(record.group_id).active = job
     record.started_at = started_at
     record.last_heartbeat = now.wall_ms
-    record.timeline = extended_timeline(record, TimelineEntry("active", now.wall_ms))
+    record.timeline = state.activation.after(record, now.wall_ms)
     if connection_id is not None:
         state.held.setdefault(connection_id, {})[record.id] = job
     state.changes.touch(job, Dirty.STATE)

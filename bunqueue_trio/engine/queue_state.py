@@ -145,6 +145,11 @@ class QueueState:
         push_ready(self.ready, job)
         return True
 
+    def note_kept(self) -> None:
+        """The file keeps one more completed job."""
+        self._completed_count += 1  # past the descriptor: every ACK comes here
+        self.gauges.completed += 1
+
     def remove(self, job: Job) -> None:
         """Take *job* out of the order, whatever heap it stands in. Its state is the caller's to set."""
         job.place = None

@@ -120,30 +120,31 @@ class Settling:
 
     def _complete(self, change: Transition, now: Now) -> None:
         state = self._state
-        job = change.job
-        if job.record.id in state.awaited:
-            result = change.result if change.state is JobState.COMPLETED else None
-            state.note_end(job.record.id, WaitReply(completed=True, result=result))
-        self._leave(job)
-        job.record = change.record
-        job.state = JobState.COMPLETED
-        queue = state.queues[job.record.queue]
-        state.totals.completed += 1
-        queue.total_completed += 1
+        job, record = change.job, change.record
+        job_id = record.id
         is_kept = change.state is JobState.COMPLETED
+        if job_id in state.awaited:
+            state.note_end(job_id, WaitReply(completed=True, result=change.result if is_kept else None))
+        state.end(job)
+        job.record = record
+        job.state = JobState.COMPLETED
+        state.totals.completed += 1
+        queue = state.queues[record.queue]
+        queue.total_completed += 1
         if is_kept:  # also when its queue is about to go, for that commit may fail
-            queue.completed_count += 1
-            state.history.add(CompletedJob(change.record, change.result))
+            queue.note_kept()
+            state.history.add(CompletedJob(record, change.result))
         if not is_kept or change.is_doomed:
             if not change.is_doomed:  # else nobody may come to depend on it any more
-                state.history.remember_finished(job.record.id)
-            if job.record.id in state.dependents:
-                state.keep_finished(job.record.id)
+                state.history.remember_finished(job_id)
+            if job_id in state.dependents:
+                state.keep_finished(job_id)
                 if change.result is not None:
-                    state.kept_results.keep(job.record.id, change.result)
+                    state.kept_results.keep(job_id, change.result)
             elif change.keeps_id:
-                state.changes.finished_gone[job.record.id] = None
-        self._resolve_dependents(job.record.id, now)
+                state.changes.finished_gone[job_id] = None
+        if job_id in state.dependents:
+            self._resolve_dependents(job_id, now)
 
     def _retry(self, change: Transition, now: Now) -> None:
         state = self._state
@@ -161,7 +162,7 @@ class Settling:
         state.totals.failed += 1
         state.queues[job.record.queue].total_failed += 1
         if change.entry is None:  # removeOnFail
-            self._leave(job)
+            state.end(job)
             return
         state.leave_place(job)
         state.unlist(job)
@@ -169,8 +170,7 @@ class Settling:
         dead_letters.enter(state, job, change.entry)
 
     def _remove(self, change: Transition, now: Now) -> None:
-        self._leave(change.job)
-        change.job.state = JobState.GONE
+        self._state.end(change.job)
 
     def _purge(self, change: Transition, now: Now) -> None:
         self._remove(change, now)
@@ -245,24 +245,10 @@ class Settling:
             queue.hide_letter(letter)
         queue.catalog.remove(letter)
 
-    def _leave(self, job: Job) -> None:
-        """Nothing of *job* stays in the live state; its row is already right."""
-        state = self._state
-        state.leave_place(job)
-        state.free_key(job)
-        state.forget_waiting(job)
-        state.unlist(job)
-        job.state = JobState.GONE
-        if state.jobs.get(job.record.id) is job:
-            del state.jobs[job.record.id]
-        state.note_end(job.record.id)
-
     def _resolve_dependents(self, job_id: str, now: Now) -> None:
         """*job_id* has completed: jobs for which it was the last thing missing become runnable."""
         state = self._state
-        if job_id not in state.dependents:
-            return
-        for waiting_id in sorted(state.dependents.get(job_id, ()), key=lambda i: state.jobs[i].seq):
+        for waiting_id in sorted(state.dependents[job_id], key=lambda i: state.jobs[i].seq):
             waiting = state.jobs[waiting_id]
             if waiting.missing is None:
                 continue

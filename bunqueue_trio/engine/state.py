@@ -152,15 +152,28 @@ class State(Holdings):
 
     def drop(self, job: Job) -> None:
         """Remove *job* for good, from wherever it is, and have its row deleted."""
-        self.leave_place(job)
-        self.free_key(job)
-        self.forget_waiting(job)
-        self.unlist(job)
-        if self.jobs.get(job.record.id) is job:
-            del self.jobs[job.record.id]
-        job.state = JobState.GONE
+        self.end(job)
         self.changes.touch(job, Dirty.STATE)
-        self.note_end(job.record.id)
+
+    def end(self, job: Job) -> None:
+        """Let go of everything *job* holds, wherever it is; its row and its dead letter are not touched."""
+        record = job.record
+        queue = self.queues[record.queue]
+        if job.state is JobState.ACTIVE:  # most jobs end so
+            self.deactivate(job)
+        else:
+            self.leave_place(job)
+        if record.unique_key is not None:
+            self.free_key(job)
+        job.missing = None
+        if record.depends_on:
+            self.forget_waiting(job)
+        queue.catalog.remove(job)
+        job.state = JobState.GONE
+        if self.jobs.get(record.id) is job:
+            del self.jobs[record.id]
+        if record.id in self.awaited:
+            self.note_end(record.id)
 
     def note_end(self, job_id: str, answer: WaitReply | None = None) -> None:
         """A job has ended for good, whatever the way: whoever waits for that is told *answer*, or "not completed".

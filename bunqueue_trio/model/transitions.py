@@ -6,7 +6,7 @@ the state before. A commit that fails therefore leaves nothing to undo: the chan
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from msgspec import Raw, Struct
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
     from bunqueue_trio.model.job import ChildFailures, Job
 
 
-class TransitionKind(Enum):
-    """What happens to the job at commit."""
+class TransitionKind(IntEnum):
+    """What happens to the job at commit. Ints, since a plain member hashes by a call in Python."""
 
-    PUBLISH = "publish"
-    COMPLETE = "complete"
-    RETRY = "retry"
-    BURY = "bury"
-    REMOVE = "remove"
-    MOVE = "move"  # another place in the queue, or back into it
-    UPDATE = "update"  # stays active
-    DISCARD = "discard"  # to the dead letters without counting as a failure
-    REVIVE = "revive"  # from the dead letters back into the queue
-    PURGE = "purge"  # a dead letter goes for good
-    RERUN = "rerun"  # a completed job becomes a queued one
-    LOOSEN = "loosen"  # waits for fewer jobs, or for none any more
-    AMEND = "amend"  # stays a dead letter, its record changes
+    PUBLISH = 1
+    COMPLETE = 2
+    RETRY = 3
+    BURY = 4
+    REMOVE = 5
+    MOVE = 6  # another place in the queue, or back into it
+    UPDATE = 7  # stays active
+    DISCARD = 8  # to the dead letters without counting as a failure
+    REVIVE = 9  # from the dead letters back into the queue
+    PURGE = 10  # a dead letter goes for good
+    RERUN = 11  # a completed job becomes a queued one
+    LOOSEN = 12  # waits for fewer jobs, or for none any more
+    AMEND = 13  # stays a dead letter, its record changes
 
 
 class Transition(Struct, gc=False, eq=False):
