@@ -16,10 +16,12 @@ Source: design, "One nursery tree"; R280 to R291, K21, K22.
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, tzinfo
 from typing import Literal
 
 import trio
@@ -27,7 +29,8 @@ import trio
 from bunqueue_trio import __version__
 from bunqueue_trio.clock import SystemClock
 from bunqueue_trio.config import Config
-from bunqueue_trio.errors import StorageError
+from bunqueue_trio.engine.cron.zones import find_zone
+from bunqueue_trio.errors import StorageError, ValidationError
 from bunqueue_trio.ids import Ids
 from bunqueue_trio.logs import get_logger
 from bunqueue_trio.server.broker import Broker
@@ -40,6 +43,7 @@ from bunqueue_trio.server.statistics import run_statistics
 from bunqueue_trio.server.storage_health import StorageHealth
 from bunqueue_trio.server.store import Store, open_store
 from bunqueue_trio.server.tcp import TcpServer
+from bunqueue_trio.web.crons import CronRoutes
 from bunqueue_trio.web.queues import QueueRoutes
 from bunqueue_trio.web.serve import serve_http
 
@@ -174,7 +178,10 @@ class Server:
                 self.quiesced,
                 self.config.shutdown_timeout_ms / 1000,
                 closing=self.stop_requested,
-                rooms=[QueueRoutes(self.broker, self.config.auth_tokens)],
+                rooms=[
+                    QueueRoutes(self.broker, self.config.auth_tokens),
+                    CronRoutes(self.broker, self.config.auth_tokens),
+                ],
                 task_status=task_status,
             )
 
@@ -212,6 +219,8 @@ async def run_server(
                 clock,
                 lease_grace_ms=config.lease_grace_ms,
                 syncs_commits=config.sqlite_synchronous == "FULL",
+                worker_timeout_ms=config.worker_timeout_ms,
+                local_zone=local_zone(os.environ.get("TZ")),
             )
         )
         gc.freeze()
@@ -231,3 +240,14 @@ async def run_server(
 
 def _synchronous(config: Config) -> Literal["NORMAL", "FULL"]:
     return "FULL" if config.sqlite_synchronous == "FULL" else "NORMAL"
+
+
+def local_zone(name: str | None) -> tzinfo:
+    """The zone of cron expressions that name none: that of ``TZ``, else UTC, whatever the machine is set to."""
+    if not name:
+        return UTC
+    try:
+        return find_zone(name)
+    except ValidationError:
+        log.warning("TZ names no IANA zone: cron expressions without a zone are read in UTC", TZ=name)
+        return UTC

@@ -9,6 +9,7 @@ The same commands, moments and ids give the same state, bit for bit.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, tzinfo
 from heapq import heappop
 from typing import Any
 
@@ -17,6 +18,8 @@ from bunqueue_trio.engine.admission import Admission
 from bunqueue_trio.engine.awaiting import Awaiting
 from bunqueue_trio.engine.cleaning import Cleaning
 from bunqueue_trio.engine.control import Control, Workers
+from bunqueue_trio.engine.cron_firing import CronFiring
+from bunqueue_trio.engine.crons import Crons
 from bunqueue_trio.engine.dashboards import Dashboards
 from bunqueue_trio.engine.emptying import Emptying
 from bunqueue_trio.engine.explaining import Explaining
@@ -58,6 +61,8 @@ class Engine:
         ids: where ids, tokens and jitter come from.
         lease_grace_ms: how long after its end a lease still lets its holder's ACK in (P-27).
         syncs_commits: whether every commit reaches the disk; for what receipts say.
+        worker_timeout_ms: a worker not heard of for so long counts as absent, for crons that need one.
+        local_zone: the zone of cron expressions that name none.
     """
 
     def __init__(
@@ -67,12 +72,16 @@ class Engine:
         lease_grace_ms: float = 2_000,
         history: History | None = None,
         syncs_commits: bool = False,
+        worker_timeout_ms: float = 30_000,
+        local_zone: tzinfo = UTC,
     ) -> None:
         self.state = State(ids, lease_grace_ms=lease_grace_ms, history=history, syncs_commits=syncs_commits)
         self.admission = Admission(self.state)
         self.queries = Queries(self.state)
         self.workers = Workers(self.state)
         self.reruns = Reruns(self.state)
+        self.crons = Crons(self.state, local_zone=local_zone)
+        self._firing = CronFiring(self.state, self.admission, worker_timeout_ms=worker_timeout_ms)
         self._emptying = Emptying(self.state)
         self._settling = Settling(self.state, self.admission, self._emptying, self.reruns)
         self._running = Running(self.state, self.queries)
@@ -138,6 +147,10 @@ class Engine:
             c.ClearLogs: logs.clear,
             c.DashboardQueues: dashboards.queues,
             c.DashboardQueue: dashboards.queue,
+            c.Cron: self.crons.put,
+            c.CronGet: self.crons.get,
+            c.CronList: self.crons.show_all,
+            c.CronDelete: self.crons.delete,
             c.WorkerHeartbeat: self.workers.heartbeat,
             c.WaitJob: Awaiting(self.state, queries).wait_job,
             c.Explain: Explaining(self.state, queries).explain,
@@ -200,7 +213,7 @@ class Engine:
     # time
 
     def tick(self, now: Now) -> None:
-        """Do what has become due: delayed jobs, ended leases, stalls, timeouts. At most 1,000 leases a call."""
+        """Do what has become due: delayed jobs, ended leases, stalls, timeouts, crons. At most 1,000 leases a call."""
         state = self.state
         if now.wall_ms < state.last_wall_ms - CLOCK_SLACK_MS:
             self._rewind(now)
@@ -215,6 +228,7 @@ class Engine:
             else:
                 state.wake(target, target.waiting_count + target.prioritized_count)
         dead_letters.look_at_due(state, now)
+        self._firing.fire_due(now)
         if now.mono_ms >= self._next_sweep_mono_ms:
             self._next_sweep_mono_ms = now.mono_ms + IDLE_QUEUE_SWEEP_MS
             self._forget_idle_queues()
@@ -229,6 +243,8 @@ class Engine:
             deadline = min(deadline, now.mono_ms + state.due[0][0] - now.wall_ms)
         if state.letters_due:
             deadline = min(deadline, now.mono_ms + state.letters_due[0][0] - now.wall_ms)
+        if state.crons.due and state.hands_out:
+            deadline = min(deadline, now.mono_ms + state.crons.next_due_ms() - now.wall_ms)
         return deadline
 
     def _rewind(self, now: Now) -> None:
@@ -236,6 +252,7 @@ class Engine:
         for queue in self.state.queues.values():
             queue.rewind(now.wall_ms)
             see_to_next(self.state, queue)
+        self.state.crons.look_at_all(now.wall_ms)
 
     def _forget_idle_queues(self) -> None:
         """Names of queues that hold nothing are not kept for ever (M1)."""

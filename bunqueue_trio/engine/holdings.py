@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import Raw
 
+from bunqueue_trio.engine.cron_table import CronTable
 from bunqueue_trio.engine.gauges import Gauges
 from bunqueue_trio.engine.history import History, KeptResults
 from bunqueue_trio.engine.id_source import IdSource
@@ -74,7 +75,8 @@ class Holdings:
     ``dependents`` maps an id to the unfinished jobs that name it in ``dependsOn``, parked or not; ``kept_finished`` are
     the ids that the file remembers as completed although their row is gone, because such a job still names them.
     ``held`` maps a connection to the jobs it leased.
-    ``gauges`` are the sums over all queues, ``logs`` the log lines that clients add to jobs.
+    ``gauges`` are the sums over all queues, ``logs`` the log lines that clients add to jobs, ``crons`` what pushes
+    jobs at set times.
     ``timers`` is a heap of (monotonic ms, tie, job or queue), ``due`` one of (wall ms, queue name) with an entry for at
     least the earliest delayed job of each queue.
     ``wakes`` counts, per queue, the jobs that have just become runnable.
@@ -133,6 +135,7 @@ class Holdings:
         self.totals = Totals()
         self.gauges = Gauges()
         self.logs = JobLogs()
+        self.crons = CronTable()
         self.next_seq = 1
         self.waits_for_commit = False
         self.hands_out = True

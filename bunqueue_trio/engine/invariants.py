@@ -7,7 +7,7 @@ from bunqueue_trio.engine.queue_state import QueueState
 from bunqueue_trio.engine.state import State
 from bunqueue_trio.errors import InvariantError
 from bunqueue_trio.model.job import Job, JobState
-from bunqueue_trio.model.transitions import Amendment
+from bunqueue_trio.model.transitions import Amendment, CronChange
 
 
 def check_invariants(state: State) -> None:
@@ -42,6 +42,20 @@ def check_invariants(state: State) -> None:
         for job_id in waiting:
             _require(job_id in state.jobs, f"{job_id} waits for {dependency} but is gone")
     _check_flows(state)
+    _check_crons(state)
+
+
+def _check_crons(state: State) -> None:
+    table = state.crons
+    flying = [] if state.in_flight is None else state.in_flight.staged
+    changing = sorted(change.name for change in (*flying, *state.changes.staged) if isinstance(change, CronChange))
+    _require(changing == sorted(table.pending), f"crons {sorted(table.pending)} wait for a commit, staged {changing}")
+    live = {id(place) for place in table.due if place[2].place is place}
+    for name, cron in table.by_name.items():
+        _require(cron.job.name == name, f"cron {name} is called {cron.job.name}")
+        is_due = cron.place is not None and id(cron.place) in live
+        _require(is_due != (name in table.pending), f"cron {name} is not in its place")
+    _require(len(live) == sum(cron.place is not None for cron in table.by_name.values()), "a cron that is gone is due")
 
 
 def _check_flows(state: State) -> None:

@@ -14,7 +14,9 @@ from typing import Protocol
 from bunqueue_trio.engine import dead_letters, policies, retries
 from bunqueue_trio.engine.core import Engine
 from bunqueue_trio.engine.limits import TokenBucket
+from bunqueue_trio.errors import ValidationError
 from bunqueue_trio.model.changes import Dirty
+from bunqueue_trio.model.cron_job import CronJob
 from bunqueue_trio.model.entries import DlqEntry, QueueSettings
 from bunqueue_trio.model.instant import Now
 from bunqueue_trio.model.job import ChildFailures, Job, JobRecord, JobState, Past, replace
@@ -131,6 +133,20 @@ class Recovery:
             queue.completed_count = count
             if count:
                 self._state.history.has_evicted = True
+
+    def crons(self, rows: Iterable[CronJob]) -> dict[str, str]:
+        """Crons, in the order in which they were made.
+
+        Returns:
+            Those that cannot be understood, by name, with the reason; they stay in the file.
+        """
+        faulty: dict[str, str] = {}
+        for job in rows:
+            try:
+                self._engine.crons.load(job, self._now)
+            except ValidationError as error:
+                faulty[job.name] = str(error)
+        return faulty
 
     def finished(self, ids: Iterable[str], next_seq: int) -> None:
         """Close the recovery: ids completed and removed that jobs still name, and where push order goes on.

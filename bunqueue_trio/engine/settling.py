@@ -5,6 +5,7 @@ Until then everybody saw the state before, so a failed commit leaves nothing to 
 
 from bunqueue_trio.engine import dead_letters, leases, policies
 from bunqueue_trio.engine.admission import Admission
+from bunqueue_trio.engine.cron_firing import RETRY_PAUSE_MS
 from bunqueue_trio.engine.emptying import Emptying, give_back
 from bunqueue_trio.engine.limits import TokenBucket
 from bunqueue_trio.engine.reruns import Reruns
@@ -17,6 +18,7 @@ from bunqueue_trio.model.leases import TakenBack
 from bunqueue_trio.model.transitions import (
     Amendment,
     CompletedRemoval,
+    CronChange,
     Removal,
     SettingsChange,
     Staged,
@@ -70,7 +72,9 @@ class Settling:
             else:
                 self._apply_to_many(change, now)
 
-    def _apply_to_many(self, change: SettingsChange | Removal | Amendment | CompletedRemoval, now: Now) -> None:
+    def _apply_to_many(
+        self, change: SettingsChange | Removal | Amendment | CompletedRemoval | CronChange, now: Now
+    ) -> None:
         if isinstance(change, SettingsChange):
             self._settings(change, now)
         elif isinstance(change, Removal):
@@ -79,6 +83,8 @@ class Settling:
             self._state.amending.discard(change.record.id)
             self._state.amended_count += 1
             self._state.history.amend(change.record)
+        elif isinstance(change, CronChange):
+            self._state.crons.settle(change.name)
         else:
             self._remove_completed(change)
 
@@ -96,6 +102,9 @@ class Settling:
                 continue
             if isinstance(change, Amendment):
                 state.amending.discard(change.record.id)
+                continue
+            if isinstance(change, CronChange):
+                state.crons.let_go(change.name, now.wall_ms + RETRY_PAUSE_MS)
                 continue
             job = change.job
             state.queues[change.record.queue].staged_count -= 1

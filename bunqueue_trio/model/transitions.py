@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Raw, Struct
 
+from bunqueue_trio.model.cron_job import CronJob
 from bunqueue_trio.model.entries import DlqEntry, QueueSettings
 from bunqueue_trio.model.job import JobRecord, JobState
 
@@ -116,4 +117,11 @@ class CompletedRemoval(Struct, gc=False, eq=False):
     kept_ids: list[str]
 
 
-Staged = Transition | SettingsChange | Removal | Amendment | CompletedRemoval
+class CronChange(Struct, gc=False, eq=False):
+    """A cron as it will be, or None when it goes. A job that it pushes is staged beside it, in the same transaction."""
+
+    name: str
+    job: CronJob | None
+
+
+Staged = Transition | SettingsChange | Removal | Amendment | CompletedRemoval | CronChange

@@ -12,7 +12,18 @@ import msgspec
 from msgspec import Raw
 
 from bunqueue_trio.errors import MalformedFrameError
-from bunqueue_trio.model.commands import ABSENT, Ack, AckBatch, AddLog, AnyCommand, Progress, Push, PushBatch, Update
+from bunqueue_trio.model.commands import (
+    ABSENT,
+    Ack,
+    AckBatch,
+    AddLog,
+    AnyCommand,
+    Cron,
+    Progress,
+    Push,
+    PushBatch,
+    Update,
+)
 from bunqueue_trio.model.replies import ErrorReply, Reply
 from bunqueue_trio.protocol.framing import MAX_FRAME_BYTES
 from bunqueue_trio.protocol.payloads import (
@@ -158,7 +169,7 @@ def _take_message(command: Progress, may_be_wide: bool) -> None:
         command.message = received(command.message, may_be_wide)
 
 
-def _take_data(command: Update, may_be_wide: bool) -> None:
+def _take_data(command: Update | Cron, may_be_wide: bool) -> None:
     if command.data is not ABSENT:
         command.data = received(command.data, may_be_wide)
 
@@ -176,6 +187,7 @@ _PAYLOADS: Final[dict[type, Callable[[Any, bool], None]]] = {
     AckBatch: _take_results,
     Progress: _take_message,
     Update: _take_data,
+    Cron: _take_data,
     AddLog: _take_line,
 }
 """What to do with the payloads of a command, other than PUSH, which is the hot path above."""

@@ -185,7 +185,7 @@ def _repeat(value: Any) -> RepeatConfig:
     return RepeatConfig(**{name: check(item) for name, check, item in present if item is not None})
 
 
-_CHECKS: Final[dict[str, Check]] = {
+OPTION_CHECKS: Final[dict[str, Check]] = {
     "durable": _durable,
     "priority": partial(number, "priority", low=-1_000_000, high=1_000_000, is_whole=True),
     "delay": partial(number, "delay", low=0, high=MAX_YEAR_MS),
@@ -225,7 +225,7 @@ _NOT_OPTIONS: Final = frozenset({"data", "is_plain", "req_id", "queue"})
 def _checks_of(record: type[PushOptions]) -> _Checks:
     """The checks of a record's fields, in their order; an option without a check is an error at import."""
     names = enumerate(record.__struct_fields__)
-    return tuple((position, name, _CHECKS[name]) for position, name in names if name not in _NOT_OPTIONS)
+    return tuple((position, name, OPTION_CHECKS[name]) for position, name in names if name not in _NOT_OPTIONS)
 
 
 _PUSH_CHECKS: Final = _checks_of(Push)

@@ -13,7 +13,7 @@ from msgspec import UNSET
 
 from bunqueue_trio.errors import ValidationError
 from bunqueue_trio.model import commands as c
-from bunqueue_trio.protocol import control_checks, list_checks
+from bunqueue_trio.protocol import control_checks, cron_checks, list_checks
 from bunqueue_trio.protocol.fields import (
     MAX_DAY_MS,
     MAX_YEAR_MS,
@@ -349,6 +349,7 @@ CHECKS: Final[dict[type, Callable[[Any], None]]] = {
     c.WorkerHeartbeat: _check_worker_heartbeat,
     c.Auth: _check_auth,
     **control_checks.CHECKS,
+    **cron_checks.CHECKS,
     **FLOW_CHECKS,
     **list_checks.CHECKS,
     **WATCH_CHECKS,

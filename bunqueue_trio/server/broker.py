@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from bunqueue_trio.engine.core import Engine
-from bunqueue_trio.errors import InvariantError, LimitError, StateError
+from bunqueue_trio.engine.state import PendingChangeError
+from bunqueue_trio.errors import CommandError, InvariantError, LimitError, StateError
 from bunqueue_trio.logs import get_logger
 from bunqueue_trio.model.commands import Pull, PullBatch, Push, PushBatch, WaitJob
 from bunqueue_trio.model.entries import CompletedJob, DlqEntry
 from bunqueue_trio.model.instant import Now
 from bunqueue_trio.model.job import Job, JobState
-from bunqueue_trio.model.replies import CountReply, Reply
+from bunqueue_trio.model.replies import CountReply, ErrorReply, Reply
 from bunqueue_trio.protocol.push_checks import BatchEntryError
 from bunqueue_trio.protocol.wire import CHECKS
 from bunqueue_trio.server.file_reads import FileReader, FileReads
@@ -167,7 +168,7 @@ class Broker:
         if state.ended:
             self.job_waits.answer_ended()
         self.note_changes(now)
-        if state.timers or state.due:
+        if state.timers or state.due or state.crons.due:
             self._note_timer(self.engine.next_deadline_mono_ms(now))
 
     def _measure_turn(self, started_ms: float | None) -> None:
@@ -212,6 +213,33 @@ class Broker:
                 self.latencies.pull.observe(now.mono_ms - parked_mono_ms)
                 client.answer(waiter, reply)
                 count -= 1
+
+    async def answer(self, command: Any) -> Reply:
+        """Carry out a command of somebody without a connection, and wait for its commit if it has one.
+
+        Returns:
+            Its reply, an `ErrorReply` when it was refused.
+
+        Cancel: what is staged commits all the same.
+        """
+        while True:
+            now = self.clock.now()
+            try:
+                reply = self.execute(command, None, now)
+                break
+            except PendingChangeError:
+                await self.wait_for_flush()
+            except CommandError as error:
+                return ErrorReply(error=str(error))
+        assert isinstance(reply, Reply)  # without a client nothing is parked
+        if not self.waits_for_commit:
+            self.after_turn(now)
+            return reply
+        verdict, ticket = Verdict(), self.ticket
+        ticket.add(verdict, reply)
+        self.after_turn(now)
+        await ticket.wait()
+        return verdict.reply
 
     async def carry_out(self, stage: Callable[[Now], int]) -> Reply:
         """Let *stage* stage changes, and wait until they have committed.

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from bunqueue_trio.server.broker import Broker
 
 WORKERS_SHOWN = 1_000
+CRONS_SHOWN = 1_000
 PERCENTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 
@@ -116,12 +117,12 @@ class Monitoring:
             uptime_s=int((now.mono_ms - self._started_mono_ms) / 1000),
             worker_count=len(self._state.workers),
             active_worker_count=self._active_worker_count(now),
-            cron_count=len(self._crons()),
+            cron_count=len(self._state.crons),
         )
         return exposition(EngineCollector(self._state, self._broker.latencies, facts).collect())
 
     def overview(self, command: c.DashboardOverview, now: Now) -> DataReply:
-        """Everything about the server at a glance; at most 1,000 workers are listed."""
+        """Everything about the server at a glance; at most 1,000 workers and 1,000 crons are listed."""
         mature_due(self._state, now)
         memory = measure_memory()
         gauges = self._state.gauges
@@ -204,12 +205,22 @@ class Monitoring:
         }
 
     def _crons(self) -> list[dict[str, Any]]:
-        """Registered crons as the overview lists them. There are none yet.
+        """Crons as the overview lists them, at most 1,000.
 
         Shape of each: ``{"name", "queue", "schedule": str | None, "repeatEvery": ms | None, "nextRun": epoch ms,
         "executions": int}``.
         """
-        return []
+        return [
+            {
+                "name": cron.job.name,
+                "queue": cron.job.queue,
+                "schedule": cron.job.schedule,
+                "repeatEvery": cron.job.repeat_every,
+                "nextRun": cron.job.next_run,
+                "executions": cron.job.executions,
+            }
+            for cron in islice(self._state.crons.by_name.values(), CRONS_SHOWN)
+        ]
 
     def _active_worker_count(self, now: Now) -> int:
         silent_since = now.wall_ms - self._worker_timeout_ms

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterable, Iterator
+from datetime import UTC, tzinfo
 from typing import TYPE_CHECKING
 
 import apsw
@@ -14,6 +15,7 @@ from bunqueue_trio.engine.recovery import Recovery
 from bunqueue_trio.logs import get_logger
 from bunqueue_trio.model.entries import DlqEntry
 from bunqueue_trio.storage import reads
+from bunqueue_trio.storage.crons import crons
 from bunqueue_trio.storage.decoding import StoredJob
 
 if TYPE_CHECKING:
@@ -25,7 +27,14 @@ WORTH_A_LINE = 100_000  # rows; below that a recovery takes less than two second
 
 
 def load_engine(
-    connection: apsw.Connection, ids: IdSource, clock: Clock, *, lease_grace_ms: float, syncs_commits: bool = False
+    connection: apsw.Connection,
+    ids: IdSource,
+    clock: Clock,
+    *,
+    lease_grace_ms: float,
+    syncs_commits: bool = False,
+    worker_timeout_ms: float = 30_000,
+    local_zone: tzinfo = UTC,
 ) -> Engine:
     """Recover the engine from the file. Blocks; nothing else may use *connection* meanwhile.
 
@@ -37,7 +46,13 @@ def load_engine(
     """
     gc.disable()  # a million fresh records and no garbage: collecting would only look at them again and again
     try:
-        engine = Engine(ids, lease_grace_ms=lease_grace_ms, syncs_commits=syncs_commits)
+        engine = Engine(
+            ids,
+            lease_grace_ms=lease_grace_ms,
+            syncs_commits=syncs_commits,
+            worker_timeout_ms=worker_timeout_ms,
+            local_zone=local_zone,
+        )
         recovery = _recover(connection, engine, clock)
     finally:
         gc.enable()
@@ -57,6 +72,8 @@ def _recover(connection: apsw.Connection, engine: Engine, clock: Clock) -> Recov
         recovery.pending(page, reads.done_among(connection, _dependencies(page)))
     recovery.letters(_sound(reads.letters(connection)))
     recovery.completed(reads.completed_counts(connection).items())
+    for name, reason in recovery.crons(crons(connection)).items():
+        log.warning("A cron cannot be read; it stays in the file", name=name, reason=reason)
     recovery.finished(reads.finished_ids(connection), reads.max_rowid(connection) + 1)
     return recovery
 

@@ -37,6 +37,12 @@ SETTINGS_COLUMNS = (
 )  # fmt: skip
 
 
+CRON_COLUMNS = (
+    "name", "queue", "data", "schedule", "repeat_every", "priority", "next_run", "executions", "max_limit", "timezone",
+    "unique_key", "dedup", "skip_missed_on_restart", "skip_if_no_worker", "prevent_overlap", "job_options",
+)  # fmt: skip
+
+
 class Batch(Struct, gc=False):
     """One transaction. Applied in the order of the fields: everything that deletes comes first.
 
@@ -57,6 +63,7 @@ class Batch(Struct, gc=False):
         extras: (job_id, blob) of our side table; upsert.
         settings: rows of ``queue_state``; replace.  settings_gone: names back at their defaults.
         policies: (queue, blob) of our side table; upsert.  policies_gone: names back at their defaults.
+        crons: rows of ``cron_jobs``; upsert that keeps the rowid, which is their order.  crons_gone: names.
         finished: ids to remember as completed although their row is gone; finished_gone: the reverse.
         needs_sync: this commit must reach the disk (fsync) before it counts.
         row_count: how many jobs it touches, for metrics and logs.
@@ -79,6 +86,8 @@ class Batch(Struct, gc=False):
     settings_gone: list[str] = field(default_factory=list)
     policies: list[Row] = field(default_factory=list)
     policies_gone: list[str] = field(default_factory=list)
+    crons: list[Row] = field(default_factory=list)
+    crons_gone: list[str] = field(default_factory=list)
     finished: list[str] = field(default_factory=list)
     finished_gone: list[str] = field(default_factory=list)
     needs_sync: bool = False

@@ -11,6 +11,7 @@ from bunqueue_trio.model.entries import DEFAULT_SETTINGS, QueueSettings
 from bunqueue_trio.model.job import ChildFailures, Job, JobRecord, JobState, TimelineEntry, replace
 from bunqueue_trio.model.transitions import (
     Amendment,
+    CronChange,
     Removal,
     SettingsChange,
     Transition,
@@ -18,6 +19,7 @@ from bunqueue_trio.model.transitions import (
 )
 from bunqueue_trio.storage import records
 from bunqueue_trio.storage.batch import Batch
+from bunqueue_trio.storage.crons import cron_row
 from bunqueue_trio.storage.payloads import EMPTY_MAP
 
 ENDS_A_LETTER = frozenset({TransitionKind.REVIVE, TransitionKind.PURGE, TransitionKind.AMEND})
@@ -58,6 +60,11 @@ def take_snapshot(changes: Changes, wall_ms: float) -> Snapshot:
                 settings[change.queue] = DEFAULT_SETTINGS
         elif isinstance(change, Amendment):
             batch.links.append(records.link_row(change.record))
+        elif isinstance(change, CronChange):
+            if change.job is None:
+                batch.crons_gone.append(change.name)
+            else:
+                batch.crons.append(cron_row(change.job))
         else:
             batch.deleted += change.ids
             batch.finished += change.kept_ids

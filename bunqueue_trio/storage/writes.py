@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from bunqueue_trio.errors import StorageError
 from bunqueue_trio.storage import emptying, faults
 from bunqueue_trio.storage.batch import (
+    CRON_COLUMNS,
     FULL_COLUMNS,
     LINK_COLUMNS,
     PLAIN_COLUMNS,
@@ -121,6 +122,7 @@ _LETTERS = _RowStatement("dead letter of job", "INSERT INTO dlq(job_id, queue, e
 _EXTRAS = _RowStatement("options of job", *_upsert("bqt_jobs", ("job_id", "extra"), "job_id"))
 _SETTINGS = _RowStatement("settings of queue", *_upsert("queue_state", SETTINGS_COLUMNS, "name"))
 _POLICIES = _RowStatement("policy of queue", *_upsert("bqt_queues", ("queue", "dlq_config"), "queue"))
+_CRONS = _RowStatement("cron", *_upsert("cron_jobs", CRON_COLUMNS, "name"))
 _FINISHED = _RowStatement("finished job", "INSERT OR IGNORE INTO bqt_finished(job_id) VALUES ", 1)
 
 _REBORN = ListStatement("DELETE FROM jobs WHERE id IN ({ids}) RETURNING queue, state")
@@ -131,6 +133,7 @@ _DELETE_LETTERS = ListStatement("DELETE FROM dlq WHERE job_id IN ({ids})")
 _DELETE_SETTINGS = ListStatement("DELETE FROM queue_state WHERE name IN ({ids})")
 _DELETE_POLICIES = ListStatement("DELETE FROM bqt_queues WHERE queue IN ({ids})")
 _RERUN = ListStatement("DELETE FROM jobs WHERE id IN ({ids}) AND state = 'completed' RETURNING id")
+_DELETE_CRONS = ListStatement("DELETE FROM cron_jobs WHERE name IN ({ids})")
 _DELETE_FINISHED = ListStatement("DELETE FROM bqt_finished WHERE job_id IN ({ids})")
 
 
@@ -223,6 +226,9 @@ def _write(connection: apsw.Connection, batch: Batch, missing: Sequence[str]) ->
     _POLICIES.run(connection, batch.policies)
     if batch.policies_gone:
         _DELETE_POLICIES.run(connection, batch.policies_gone)
+    _CRONS.run(connection, batch.crons)
+    if batch.crons_gone:
+        _DELETE_CRONS.run(connection, batch.crons_gone)
     if batch.finished:
         _FINISHED.run(connection, [(job_id,) for job_id in batch.finished])
     if batch.finished_gone:

@@ -5,7 +5,6 @@ Source: HTTP, "Queues"; commands, "Dead letter queue".
 
 from __future__ import annotations
 
-import hmac
 import math
 from typing import Any, Protocol
 
@@ -15,6 +14,7 @@ from quart_trio import QuartTrio
 
 from bunqueue_trio.model.entries import DlqEntry
 from bunqueue_trio.protocol.payloads import to_python
+from bunqueue_trio.web.access import Access, unauthorized
 from bunqueue_trio.web.probes import json_response
 
 PAGE_MAX = 1_000  # entries of one answer; each may carry a payload of 10 MB
@@ -41,7 +41,7 @@ class QueueRoutes:
 
     def __init__(self, reader: QueueReader, tokens: tuple[str, ...]) -> None:
         self._reader = reader
-        self._tokens = tuple(token.encode() for token in tokens)
+        self._access = Access(tokens)
 
     def add_to(self, app: QuartTrio) -> None:
         """Register every route of this room."""
@@ -49,8 +49,8 @@ class QueueRoutes:
         app.add_url_rule("/queues/<queue>/dlq/stats", "dlq-stats", self._statistics, methods=["GET"])
 
     async def _dlq(self, queue: str) -> Response:
-        if not self._is_allowed():
-            return _unauthorized()
+        if not self._access.is_granted:
+            return unauthorized()
         entries = self._reader.dead_letters(queue)
         offset = _whole(request.args.get("offset"), 0)
         limit = min(_whole(request.args.get("limit"), PAGE_MAX), PAGE_MAX)
@@ -58,19 +58,9 @@ class QueueRoutes:
         return json_response({"ok": True, "entries": page, "total": len(entries)})
 
     async def _statistics(self, queue: str) -> Response:
-        if not self._is_allowed():
-            return _unauthorized()
-        return json_response({"ok": True, "stats": _whole_numbers(self._reader.dead_letter_statistics(queue))})
-
-    def _is_allowed(self) -> bool:
-        if not self._tokens:
-            return True
-        given = request.headers.get("Authorization", "").replace("Bearer ", "", 1).encode("utf-8", "surrogateescape")
-        return any([hmac.compare_digest(given, token) for token in self._tokens])
-
-
-def _unauthorized() -> Response:
-    return json_response({"ok": False, "error": "Unauthorized"}, 401)
+        if not self._access.is_granted:
+            return unauthorized()
+        return json_response({"ok": True, "stats": whole_numbers(self._reader.dead_letter_statistics(queue))})
 
 
 def _whole(text: str | None, default: int) -> int:
@@ -86,14 +76,15 @@ def _whole(text: str | None, default: int) -> int:
 
 def _shown(entry: DlqEntry) -> Any:
     """The entry as JSON shows it: payloads decoded, whole numbers without a point."""
-    return _whole_numbers(to_python(msgspec.Raw(msgspec.msgpack.encode(entry))))
+    return whole_numbers(to_python(msgspec.Raw(msgspec.msgpack.encode(entry))))
 
 
-def _whole_numbers(value: Any) -> Any:
+def whole_numbers(value: Any) -> Any:
+    """*value* with its whole floats as integers, which JSON shows without a point."""
     if isinstance(value, dict):
-        return {key: _whole_numbers(item) for key, item in value.items()}
+        return {key: whole_numbers(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_whole_numbers(item) for item in value]
+        return [whole_numbers(item) for item in value]
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         return int(value)
     return value

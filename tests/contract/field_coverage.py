@@ -22,6 +22,9 @@ QUERIES = "tests/unit/engine/test_queries.py"
 RERUNS = "tests/unit/engine/test_reruns.py"
 RUNNING = "tests/unit/engine/test_running.py"
 BROKER = "tests/server/test_broker.py"
+CRONS = "tests/unit/engine/test_crons.py"
+FIRING = "tests/unit/engine/test_cron_firing.py"
+CRON_ROWS = "tests/storage/test_crons.py"
 
 CHILD_FAILURES = f"{FLOWS}::test_failures_are_read_by_id_and_kept_apart"
 CLEANED = f"{CLEANING}::test_only_jobs_of_the_state_go"
@@ -222,6 +225,27 @@ FIELDS: dict[str, dict[str, str]] = {
         "includeJobs": f"{DASHBOARDS}::test_jobs_are_listed_only_when_asked_for",
         "jobsLimit": f"{DASHBOARDS}::test_each_list_is_cut_at_the_limit",
     },
+    # crons
+    "Cron": {
+        "name": f"{CRONS}::test_a_new_cron_is_answered_and_shown",
+        "queue": f"{CRONS}::test_a_new_cron_is_answered_and_shown",
+        "data": f"{FIRING}::test_a_job_is_made_at_its_time_and_not_before",
+        "schedule": f"{CRONS}::test_a_schedule_wins_over_an_interval_that_is_shown_all_the_same",
+        "repeatEvery": f"{CRONS}::test_an_interval_begins_now",
+        "priority": f"{FIRING}::test_a_job_carries_priority_and_options",
+        "timezone": f"{CRONS}::test_a_new_cron_is_answered_and_shown",
+        "maxLimit": f"{FIRING}::test_the_limit_ends_it_at_its_next_time",
+        "immediately": f"{FIRING}::test_immediately_means_now",
+        "uniqueKey": f"{FIRING}::test_whose_key_the_jobs_have",
+        "dedup": f"{FIRING}::test_dedup_replace_exchanges_the_job",
+        "preventOverlap": f"{FIRING}::test_whose_key_the_jobs_have",
+        "skipMissedOnRestart": f"{CRON_ROWS}::test_without_the_switches_there_is_one_run_for_all_that_was_missed",
+        "skipIfNoWorker": f"{FIRING}::test_without_a_worker_of_its_queue_it_is_skipped_uncounted",
+        "jobOptions": f"{FIRING}::test_a_job_carries_priority_and_options",
+    },
+    "CronGet": {"name": f"{CRONS}::test_a_name_that_nobody_has"},
+    "CronList": {},
+    "CronDelete": {"name": f"{CRONS}::test_a_removed_cron_fires_no_more_and_its_jobs_stay"},
     # workers and connections
     "RegisterWorker": dict.fromkeys(
         ("name", "queues", "concurrency", "workerId", "hostname", "pid", "startedAt"), WORKER

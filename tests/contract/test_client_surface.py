@@ -19,13 +19,6 @@ TESTS = sorted(PEERS.glob("test_queue_surface*.py"))
 # Methods that wait for commands the server does not have yet. An entry goes when its commands come: the test below
 # says so.
 LACKING = {
-    "upsert_job_scheduler": {"Cron"},
-    "add_cron": {"Cron"},
-    "every": {"Cron"},
-    "remove_job_scheduler": {"CronDelete"},
-    "get_job_scheduler": {"CronGet"},
-    "get_job_schedulers": {"CronList"},
-    "get_job_schedulers_count": {"CronList"},
     "add_webhook": {"AddWebhook"},
     "remove_webhook": {"RemoveWebhook"},
     "list_webhooks": {"ListWebhooks"},

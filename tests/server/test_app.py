@@ -238,3 +238,11 @@ async def test_a_harmless_defect_degrades_health_and_the_server_goes_on(run, mon
     with trio.fail_after(10):
         await server.ended.wait()
     assert server.error is None
+
+
+@pytest.mark.parametrize(
+    ("name", "zone"),
+    [(None, "UTC"), ("", "UTC"), ("Europe/Rome", "Europe/Rome"), ("+02:00", "UTC+02:00"), (":/etc/localtime", "UTC")],
+)
+def test_expressions_without_a_zone_are_read_in_that_of_the_environment(name, zone):
+    assert str(app_module.local_zone(name)) == zone

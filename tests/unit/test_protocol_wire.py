@@ -414,6 +414,8 @@ AGAIN = [
     {"cmd": "ACKB", "ids": ["j"], "tokens": [""]},
     {"cmd": "ExtendLocks", "ids": ["j"], "tokens": [], "durations": [1, 2]},
     {"cmd": "Progress", "id": "j", "progress": "500"},
+    {"cmd": "Cron", "name": "n", "queue": "q", "data": 1, "repeatEvery": 5, "jobOptions": {"timeout": 5}, "dedup": {}},
+    {"cmd": "Cron", "name": "n", "queue": "q", "data": 1, "schedule": "* * * * *", "maxLimit": 2.5, "immediately": 1},
     {"cmd": "PUSH", "queue": "q", "data": 1, "backoff": {"type": "fixed", "delay": 5}, "dedup": {"ttl": 5}},
     {"cmd": "PUSH", "queue": "q", "data": 1, "durable": 1, "repeat": {"every": 5, "startDate": "2030-01-01"}},
     {"cmd": "PUSHB", "queue": "q", "jobs": [{"data": 1, "backoff": {"type": "fixed", "delay": 5}, "dependsOn": ["a"]}]},

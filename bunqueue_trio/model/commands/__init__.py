@@ -26,6 +26,7 @@ from bunqueue_trio.model.commands.controlling import (
     SetDlqConfig,
     SetStallConfig,
 )
+from bunqueue_trio.model.commands.cron import Cron, CronDelete, CronGet, CronList
 from bunqueue_trio.model.commands.managing import (
     Cancel,
     ChangeDelay,
@@ -107,6 +108,10 @@ __all__ = [
     "Command",
     "CompactMemory",
     "Count",
+    "Cron",
+    "CronDelete",
+    "CronGet",
+    "CronList",
     "DashboardOverview",
     "DashboardQueue",
     "DashboardQueues",
@@ -231,6 +236,10 @@ AnyCommand = (
     | Clean
     | SetDlqConfig
     | GetDlqConfig
+    | Cron
+    | CronGet
+    | CronList
+    | CronDelete
     | RegisterWorker
     | UnregisterWorker
     | WorkerHeartbeat
