@@ -43,6 +43,9 @@ from bunqueue_trio.server.statistics import run_statistics
 from bunqueue_trio.server.storage_health import StorageHealth
 from bunqueue_trio.server.store import Store, open_store
 from bunqueue_trio.server.tcp import TcpServer
+from bunqueue_trio.server.webhooks.delivering import Deliveries
+from bunqueue_trio.server.webhooks.registry import Webhooks
+from bunqueue_trio.server.webhooks.sending import open_sender
 from bunqueue_trio.web.crons import CronRoutes
 from bunqueue_trio.web.queues import QueueRoutes
 from bunqueue_trio.web.serve import serve_http
@@ -51,6 +54,7 @@ log = get_logger("Server")
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 FINAL_FLUSH_S = 30.0
+DRAIN_WEBHOOKS_S = 5.0  # what a receiver that answers needs at most; others must not hold up the stop
 IN_MEMORY_COMPLETED = 50_000
 SWITCH_INTERVAL_S = 0.0002  # the writer thread's Python must not keep the loop waiting for the usual 5 ms
 
@@ -62,7 +66,7 @@ class LostJobsError(StorageError):
 class Server:
     """One run of the server."""
 
-    def __init__(self, config: Config, store: Store, broker: Broker) -> None:
+    def __init__(self, config: Config, store: Store, broker: Broker, deliveries: Deliveries) -> None:
         self.config = config
         self.store = store
         self.broker = broker
@@ -70,6 +74,7 @@ class Server:
         self.stop_requested = trio.Event()
         self.stop_now = trio.Event()
         self.quiesced = trio.Event()
+        self.deliveries = deliveries
 
     async def serve(self, task_status: trio.TaskStatus[tuple[int, int]]) -> None:
         """Run keepers, sessions and doors; returns when the last session has ended."""
@@ -82,6 +87,7 @@ class Server:
                 reporting = Reporting(self.broker, self.store, tcp)
                 sessions.start_soon(self._run_statistics, tcp)
                 sessions.start_soon(self._run_retention)
+                await sessions.start(self._run_webhooks)
                 sessions.start_soon(self._watch_signals)  # not a door: a second signal is heard while quiescing
                 http_port = await sessions.start(self._serve_http, reporting)
                 async with trio.open_nursery() as doors:
@@ -117,6 +123,8 @@ class Server:
                 if self.broker.engine.active_count:
                     log.info(f"Waiting for {self.broker.engine.active_count} active jobs...")
                 await self.broker.wait_idle()
+                with trio.move_on_after(DRAIN_WEBHOOKS_S):
+                    await self.deliveries.drain()
                 nursery.cancel_scope.cancel(reason="idle")
 
     async def _cut_short(self, patience: trio.CancelScope) -> None:
@@ -147,11 +155,7 @@ class Server:
 
     async def _run_reaper(self) -> None:
         with self._ends_with_the_server():
-            await run_reaper(
-                self.broker,
-                worker_timeout_ms=self.config.worker_timeout_ms,
-                worker_cleanup_interval_ms=self.config.worker_cleanup_interval_ms,
-            )
+            await run_reaper(self.broker, worker_cleanup_interval_ms=self.config.worker_cleanup_interval_ms)
 
     async def _run_statistics(self, tcp: TcpServer) -> None:
         await run_statistics(
@@ -166,6 +170,10 @@ class Server:
         if max_count is None and self.store.is_in_memory:
             max_count = IN_MEMORY_COMPLETED  # in memory nothing else bounds what is finished
         await run_retention(self.broker, self.store, max_age_ms=self.config.completed_retention_ms, max_count=max_count)
+
+    async def _run_webhooks(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        with self._ends_with_the_server():
+            await self.deliveries.run(task_status=task_status)
 
     async def _serve_http(
         self, reporting: Reporting, *, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED
@@ -229,12 +237,21 @@ async def run_server(
             max_backlog_jobs=config.write_backlog_max_jobs, max_backlog_bytes=config.write_backlog_max_bytes
         )
         broker = Broker(engine, clock, store.find_completed, health, store, worker_timeout_ms=config.worker_timeout_ms)
-        server = Server(config, store, broker)
-        try:
-            await server.serve(task_status)
-        finally:
-            with trio.CancelScope(shield=True):
-                await server.finish()
+        async with open_sender(allows_internal=config.webhook_allow_internal) as sender:
+            deliveries = Deliveries(
+                sender,
+                clock,
+                max_tries=config.webhook_max_retries,
+                retry_delay_ms=config.webhook_retry_delay_ms,
+            )
+            webhooks = Webhooks(ids, clock, deliveries, broker.events, allows_internal=config.webhook_allow_internal)
+            broker.rooms.update(webhooks.handlers)
+            server = Server(config, store, broker, deliveries)
+            try:
+                await server.serve(task_status)
+            finally:
+                with trio.CancelScope(shield=True):
+                    await server.finish()
     log.info("Shutdown complete")
 
 

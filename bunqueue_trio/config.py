@@ -91,6 +91,15 @@ class Config(Struct, frozen=True, kw_only=True, gc=False):
     write_backlog_max_bytes: int = 67_108_864
     """The same bound for large jobs: 64 MiB."""
 
+    webhook_max_retries: int = 3
+    """The reference's value; it counts tries, the first one included."""
+
+    webhook_retry_delay_ms: int = 1_000
+    """The reference's value."""
+
+    webhook_allow_internal: bool = False
+    """Off: whoever may add a webhook must not thereby reach what only this machine can reach."""
+
     log_level: str = "info"
     """One of debug, info, warn, error."""
 
@@ -148,6 +157,8 @@ class Config(Struct, frozen=True, kw_only=True, gc=False):
             found.append("Running in memory: every job is lost when the process ends")
         if self.is_open_to_strangers:
             found.append(f"Listening on {self.bind_host} without AUTH_TOKENS: anybody who can connect may do anything")
+        if self.webhook_allow_internal:
+            found.append("WEBHOOK_ALLOW_INTERNAL is on: webhooks may reach this machine and its network")
         return found
 
 
@@ -191,6 +202,10 @@ def _one_of(*words: str) -> Parser:
         raise ValueError(f"one of {', '.join(words)}")
 
     return parse
+
+
+def _switch(text: str) -> bool:
+    return _one_of("on", "off", "true", "false", "1", "0")(text) in ("on", "true", "1")
 
 
 def _host(text: str) -> str:
@@ -363,6 +378,14 @@ SETTINGS = (
         _whole("bytes", 1),
         "The same for their size",
     ),
+    Setting("WEBHOOK_MAX_RETRIES", "webhook_max_retries", _whole("tries", 1, 100), "Tries of a webhook call, in all"),
+    Setting(
+        "WEBHOOK_RETRY_DELAY_MS",
+        "webhook_retry_delay_ms",
+        _whole("milliseconds", 0, 3_600_000),
+        "Pause after the n-th failed try of a webhook call: n times this, ms",
+    ),
+    Setting("WEBHOOK_ALLOW_INTERNAL", "webhook_allow_internal", _switch, "`on`: webhooks may reach internal addresses"),
     Setting("LOG_LEVEL", "log_level", _one_of("debug", "info", "warn", "error"), "`debug`, `info`, `warn` or `error`"),
     Setting("LOG_FORMAT", "log_format", _one_of("text", "json"), "`text` or `json` (one object per line)"),
 )

@@ -90,6 +90,10 @@ class Ids:
         """Name a worker that did not name itself: a UUIDv7 like `job_id`, from the same sequence."""
         return self.job_id(wall_ms)
 
+    def webhook_id(self, wall_ms: float) -> str:
+        """Name a webhook: a UUIDv7 like `job_id`, from the same sequence."""
+        return self.job_id(wall_ms)
+
     def lease_token(self, job_id: str, seq: int, started_at: float, attempts: int) -> str:
         """Derive the fencing token of a delivery: 36 characters in the shape of a UUID.
 

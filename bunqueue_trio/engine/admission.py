@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from heapq import heappush
 from typing import Any
 
+from bunqueue_trio.engine import happenings
 from bunqueue_trio.engine.births import Births
 from bunqueue_trio.engine.catalog import FULL
 from bunqueue_trio.engine.circles import first_in_circle
@@ -19,6 +20,7 @@ from bunqueue_trio.engine.state import FactsNeededError, PendingChangeError, Sta
 from bunqueue_trio.errors import NotFoundError, StateError, ValidationError
 from bunqueue_trio.model.changes import Dirty
 from bunqueue_trio.model.commands import Push, PushBatch, PushEntry, PushOptions
+from bunqueue_trio.model.events import Event
 from bunqueue_trio.model.instant import Now
 from bunqueue_trio.model.job import Job, JobRecord, JobState
 from bunqueue_trio.model.replies import IdReply, IdsReply
@@ -192,6 +194,8 @@ class Admission:
         state.totals.pushed += len(ids)
         state.changes.new_count += len(ids)
         state.wake(queue, len(ids))
+        if state.events is not None:
+            happenings.pushed_plain(state.events, queue_name, ids, now)
         return ids
 
     def _admit(
@@ -225,7 +229,7 @@ class Admission:
                 expires_at = now.wall_ms + options.dedup.ttl
             if holder is not None:
                 if not (options.dedup is not None and options.dedup.replace):
-                    return self._meet_holder(holder, options, expires_at, is_durable, mine, in_batch)
+                    return self._meet_holder(holder, options, expires_at, is_durable, mine, in_batch, now)
                 holder = self._replace(holder, is_durable, mine)
                 outcome = REPLACED
         record = self._births.record(queue_name, options, custom_id, now)
@@ -268,6 +272,8 @@ class Admission:
         record = job.record
         queue = state.queues[record.queue]
         state.totals.pushed += 1
+        if state.events is not None:
+            happenings.pushed(state.events, job, now)
         if job.missing:
             queue.park(job)
         elif record.depends_on:
@@ -326,18 +332,30 @@ class Admission:
         is_durable: bool,
         mine: set[str] | frozenset[str],
         in_batch: bool,
+        now: Now,
     ) -> tuple[str, str]:
         """The key is held and stays so; ``dedup.extend`` restarts its time."""
         answer = self._existing(holder, is_durable, mine)
         dedup = options.dedup
-        if dedup is not None and dedup.extend and dedup.ttl:
+        is_extended = dedup is not None and dedup.extend and bool(dedup.ttl)
+        if is_extended:
             holder.key_expires_at = expires_at
             if holder.state is not JobState.STAGED:
                 self._state.changes.touch(holder, Dirty.EXTRA)
             is_queued = holder.state in (JobState.READY, JobState.DELAYED, JobState.STAGED)
             if not is_queued and not in_batch:  # SD-24: inside a batch the holder's id is the answer
                 raise StateError("Duplicate unique_key (extended TTL)")
+        if self._state.events is not None:
+            self._tell_of_duplicate(self._state.events, holder, now, is_extended=is_extended)
         return answer
+
+    def _tell_of_duplicate(self, events: list[Event], holder: Job, now: Now, *, is_extended: bool) -> None:
+        push = holder.staged
+        if push is not None and holder.state is JobState.STAGED:  # an earlier entry of the same batch, not yet there
+            if push.aftermath is None:
+                push.aftermath = []
+            events = push.aftermath
+        happenings.duplicated(events, holder.record, now, is_extended=is_extended)
 
     def _replace(self, holder: Job, is_durable: bool, mine: set[str] | frozenset[str]) -> Job | None:
         """``dedup.replace``: a queued holder makes room, a running or parked one is left alone (SD-22).

@@ -1,4 +1,4 @@
-"""Commands of operators: pause and resume, stall policy, cancel; and the registry of workers."""
+"""Commands of operators: pause and resume, policies and limits of a queue, cancel."""
 
 from typing import Any
 
@@ -11,19 +11,16 @@ from bunqueue_trio.model.commands import (
     ClearConcurrency,
     Pause,
     RateLimitClear,
-    RegisterWorker,
     Resume,
     SetConcurrency,
     SetDlqConfig,
     SetStallConfig,
-    UnregisterWorker,
-    WorkerHeartbeat,
 )
 from bunqueue_trio.model.commands import RateLimit as RateLimitCommand
-from bunqueue_trio.model.entries import QueueSettings, RateLimit, WorkerInfo
+from bunqueue_trio.model.entries import QueueSettings, RateLimit
 from bunqueue_trio.model.instant import Now
 from bunqueue_trio.model.job import JobState
-from bunqueue_trio.model.replies import DataReply, Reply
+from bunqueue_trio.model.replies import Reply
 from bunqueue_trio.model.transitions import Removal, SettingsChange, Transition, TransitionKind
 
 DEFAULT_WINDOW_MS = 1_000
@@ -83,12 +80,12 @@ class Control:
             state.settled(job)
         if job is None or job.state not in (JobState.READY, JobState.DELAYED, JobState.PARKED):
             raise NotFoundError("Job not found or cannot be cancelled")
-        state.stage_end(Transition(TransitionKind.REMOVE, job, job.record, JobState.GONE))
+        state.stage_end(Transition(TransitionKind.CANCEL, job, job.record, JobState.GONE))
         return Reply()
 
     def _set(self, queue_name: str, **settings: Any) -> Reply:
         changed = replace(self._latest(queue_name), **settings)
-        self._state.stage(SettingsChange(queue_name, changed))
+        self._state.stage(SettingsChange(queue_name, changed, is_switch="paused" in settings))
         return Reply()
 
     def _latest(self, queue_name: str) -> QueueSettings:
@@ -102,97 +99,3 @@ class Control:
             raise PendingChangeError(queue_name)
         queue = self._state.queues.get(queue_name)
         return QueueSettings() if queue is None else queue.settings
-
-
-class Workers:
-    """The registry of workers: information only, it decides nothing about who may pull.
-
-    Source: scheduling and flows, "Worker registry"; SD-15, SD-16.
-    """
-
-    def __init__(self, state: State) -> None:
-        self._state = state
-
-    def register(self, command: RegisterWorker, connection_id: int | None, now: Now) -> DataReply:
-        """Announce a worker, or renew what is known of it; it now belongs to this connection."""
-        state = self._state
-        worker_id = command.worker_id or state.ids.worker_id(now.wall_ms)
-        worker = state.workers.get(worker_id)
-        if worker is None:
-            worker = WorkerInfo(
-                id=worker_id,
-                name=command.name,
-                queues=command.queues,
-                concurrency=1 if command.concurrency is None else command.concurrency,
-                hostname=command.hostname or "unknown",
-                pid=command.pid or 0,
-                registered_at=now.wall_ms if command.started_at is None else command.started_at,
-                last_seen=now.wall_ms,
-            )
-            state.workers[worker_id] = worker
-        else:
-            worker.queues = command.queues
-            worker.concurrency = 1 if command.concurrency is None else command.concurrency
-            worker.hostname = command.hostname or worker.hostname
-            worker.pid = command.pid or worker.pid
-            worker.last_seen = now.wall_ms
-        worker.connection_id = connection_id
-        if connection_id is not None:
-            state.orderly.discard(connection_id)
-        return DataReply(
-            data={
-                "workerId": worker.id,
-                "name": worker.name,
-                "queues": worker.queues,
-                "concurrency": worker.concurrency,
-                "hostname": worker.hostname,
-                "pid": worker.pid,
-                "status": "active",
-                "registeredAt": worker.registered_at,
-                "lastSeen": worker.last_seen,
-                "activeJobs": worker.active_jobs,
-                "processedJobs": worker.processed_jobs,
-                "failedJobs": worker.failed_jobs,
-                "currentJob": None,
-            }
-        )
-
-    def unregister(self, command: UnregisterWorker, connection_id: int | None, now: Now) -> DataReply:
-        """Withdraw a worker: its connection is about to close in an orderly way.
-
-        Raises:
-            NotFoundError: no such worker.
-        """
-        worker = self._find(command.worker_id)
-        del self._state.workers[worker.id]
-        if connection_id is not None and worker.connection_id == connection_id:
-            self._state.orderly.add(connection_id)
-        return DataReply(data={"removed": True})
-
-    def heartbeat(self, command: WorkerHeartbeat, now: Now) -> DataReply:
-        """Show that a worker is alive, with its own counters.
-
-        Raises:
-            NotFoundError: no such worker; it has to register again.
-        """
-        worker = self._find(command.id)
-        worker.last_seen = now.wall_ms
-        for name in ("active_jobs", "processed", "failed"):
-            value = getattr(command, name)
-            if value is not None:
-                setattr(worker, _COUNTERS[name], value)
-        return DataReply(data={"ok": True})
-
-    def forget_silent(self, silent_since_wall_ms: float) -> None:
-        """Drop workers not heard of since then."""
-        for worker_id in [w.id for w in self._state.workers.values() if w.last_seen < silent_since_wall_ms]:
-            del self._state.workers[worker_id]
-
-    def _find(self, worker_id: Any) -> WorkerInfo:
-        worker = self._state.workers.get(worker_id) if isinstance(worker_id, str) else None
-        if worker is None:
-            raise NotFoundError("Worker not found")
-        return worker
-
-
-_COUNTERS = {"active_jobs": "active_jobs", "processed": "processed_jobs", "failed": "failed_jobs"}

@@ -17,7 +17,7 @@ from bunqueue_trio.engine import dead_letters, leases
 from bunqueue_trio.engine.admission import Admission
 from bunqueue_trio.engine.awaiting import Awaiting
 from bunqueue_trio.engine.cleaning import Cleaning
-from bunqueue_trio.engine.control import Control, Workers
+from bunqueue_trio.engine.control import Control
 from bunqueue_trio.engine.cron_firing import CronFiring
 from bunqueue_trio.engine.crons import Crons
 from bunqueue_trio.engine.dashboards import Dashboards
@@ -39,6 +39,7 @@ from bunqueue_trio.engine.reruns import Reruns
 from bunqueue_trio.engine.running import Running
 from bunqueue_trio.engine.settling import Settling
 from bunqueue_trio.engine.state import State, is_live
+from bunqueue_trio.engine.workers import Workers
 from bunqueue_trio.model import commands as c
 from bunqueue_trio.model.changes import Changes
 from bunqueue_trio.model.entries import CompletedJob
@@ -152,6 +153,7 @@ class Engine:
             c.CronList: self.crons.show_all,
             c.CronDelete: self.crons.delete,
             c.WorkerHeartbeat: self.workers.heartbeat,
+            c.ListWorkers: self.workers.list,
             c.WaitJob: Awaiting(self.state, queries).wait_job,
             c.Explain: Explaining(self.state, queries).explain,
             c.UpdateParent: Linking(self.state).update_parent,
@@ -201,6 +203,10 @@ class Engine:
         return type(command) in self._handlers or isinstance(
             command, (c.Pull, c.PullBatch, c.RegisterWorker, c.UnregisterWorker)
         )
+
+    def listen(self, is_listened_to: bool) -> None:
+        """Collect events from now on in ``state.events``, for whoever takes them away every turn; or no longer."""
+        self.state.events = [] if is_listened_to else None
 
     def connect(self, connection_id: int) -> None:
         """A connection may hold leases from now on."""

@@ -5,7 +5,7 @@ Source: protocol, "Finishing and keeping jobs"; production page, "The ACK plumbi
 
 from msgspec import UNSET, Raw
 
-from bunqueue_trio.engine import dead_letters, leases, policies, retries
+from bunqueue_trio.engine import dead_letters, leases, policies, repeats, retries
 from bunqueue_trio.engine.state import State
 from bunqueue_trio.errors import StateError
 from bunqueue_trio.model.commands import ABSENT, Ack, AckBatch, Fail
@@ -132,6 +132,8 @@ class Finishing:
             given = result if result else None
             transition = Transition(kind, job, record, JobState.COMPLETED, result=given)
         state.stage_end(transition)
+        if old.repeat is not None:
+            repeats.stage_successor(state, old, old.repeat, now)
 
     def _fail(self, job: Job, command: Fail, now: Now) -> None:
         state = self._state
@@ -151,14 +153,14 @@ class Finishing:
                 timeline=extended_timeline(old, failed, again),
             )
             state_after = JobState.DELAYED if record.run_at > now.wall_ms else JobState.READY
-            state.stage_end(Transition(TransitionKind.RETRY, job, record, state_after))
+            state.stage_end(Transition(TransitionKind.RETRY, job, record, state_after, error=error))
         else:
             timeline = extended_timeline(old, failed)
             record = replace(old, attempts=attempts, stacktrace=stacktrace, timeline=timeline)
             entry = None
             if not old.remove_on_fail:
                 entry = dead_letters.dead_letter(state, job, record, retries.MAX_ATTEMPTS_EXCEEDED, error, now)
-            burial = Transition(TransitionKind.BURY, job, record, JobState.GONE, entry=entry)
+            burial = Transition(TransitionKind.BURY, job, record, JobState.GONE, entry=entry, error=error)
             policies.stage_failure(state, burial, error, now)
 
 

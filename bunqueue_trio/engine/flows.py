@@ -25,6 +25,22 @@ from bunqueue_trio.model.transitions import Transition, TransitionKind
 VALUES_MAX = 10_000  # children of one job whose values are read: as many as a flow may have
 
 
+def has_all_children(state: State, parent: Job) -> bool:
+    """Whether each of its children has completed, as far as memory can tell.
+
+    Cost: O(children), but constant while it waits for any.
+    """
+    record = parent.record
+    if parent.missing or not record.children_ids:
+        return False
+    waited_for = frozenset(record.depends_on)  # none of them is missing
+    history = state.history
+    return all(
+        child in waited_for or (child not in state.jobs and (history.is_finished(child) or history.get(child)))
+        for child in record.children_ids
+    )
+
+
 class Flows:
     """Reads and changes what ties a job to its children."""
 
@@ -105,7 +121,7 @@ class Flows:
         children = [state.settled(state.jobs[job_id]) for job_id in ids if job_id in state.jobs]
         for child in children:
             if child.state in policies.WAITING and child.record.id != command.id:
-                state.stage_end(Transition(TransitionKind.REMOVE, child, child.record, JobState.GONE))
+                state.stage_end(Transition(TransitionKind.CANCEL, child, child.record, JobState.GONE))
         return Reply()
 
     def _record(self, job_id: Any) -> JobRecord | None:

@@ -16,6 +16,7 @@ from bunqueue_trio.engine.queue_state import QueueState
 from bunqueue_trio.errors import BunqueueError
 from bunqueue_trio.model.changes import Changes
 from bunqueue_trio.model.entries import CompletedJob, DlqEntry, WorkerInfo
+from bunqueue_trio.model.events import Event
 from bunqueue_trio.model.flow_replies import WaitReply
 from bunqueue_trio.model.job import Job, JobState, SharedStep
 from bunqueue_trio.model.questions import Question
@@ -75,6 +76,8 @@ class Holdings:
     ``dependents`` maps an id to the unfinished jobs that name it in ``dependsOn``, parked or not; ``kept_finished`` are
     the ids that the file remembers as completed although their row is gone, because such a job still names them.
     ``held`` maps a connection to the jobs it leased.
+    ``workers_of`` maps a connection to the workers it registered; ``left_processed`` and ``left_failed`` are what
+    workers had done that are gone.
     ``gauges`` are the sums over all queues, ``logs`` the log lines that clients add to jobs, ``crons`` what pushes
     jobs at set times.
     ``timers`` is a heap of (monotonic ms, tie, job or queue), ``due`` one of (wall ms, queue name) with an entry for at
@@ -91,6 +94,9 @@ class Holdings:
     question that has been answered from the file, for the command that asked it.
     ``activation`` and ``completion`` append the two commonest steps to timelines.
     ``removing`` are completed jobs that go for good with the next commits.
+    ``successors`` maps the newest completed jobs with ``repeat`` to the jobs that follow them; ``next_match`` is the
+    arithmetic of their patterns, see `repeats.NextMatch`.
+    ``events`` are what has happened since the last turn; None while nobody listens.
     ``waits_for_commit`` is set by a command whose reply must wait for the next flush.
     """
 
@@ -110,6 +116,9 @@ class Holdings:
         self.orderly: set[int] = set()
         self.held: dict[int, dict[str, Job]] = {}
         self.workers: dict[str, WorkerInfo] = {}
+        self.workers_of: dict[int, dict[str, WorkerInfo]] = {}
+        self.left_processed: float = 0
+        self.left_failed: float = 0
         self.timers: list[Timer] = []
         self.due: list[tuple[float, str]] = []
         self.wakes: dict[str, int] = {}
@@ -136,6 +145,9 @@ class Holdings:
         self.gauges = Gauges()
         self.logs = JobLogs()
         self.crons = CronTable()
+        self.successors: dict[str, str] = {}
+        self.next_match: Callable[[str, str | None, float], float | None] | None = None
+        self.events: list[Event] | None = None
         self.next_seq = 1
         self.waits_for_commit = False
         self.hands_out = True

@@ -4,6 +4,7 @@ from collections import Counter
 
 from bunqueue_trio.engine.catalog import LIVE_KINDS, key_of, kind_of
 from bunqueue_trio.engine.queue_state import QueueState
+from bunqueue_trio.engine.repeats import MAX_LINKS
 from bunqueue_trio.engine.state import State
 from bunqueue_trio.errors import InvariantError
 from bunqueue_trio.model.job import Job, JobState
@@ -33,6 +34,8 @@ def check_invariants(state: State) -> None:
     _require(active == state.active_count, f"{state.active_count} active in all, counted {active}")
     _check_gauges(state)
     _check_logs(state)
+    _check_workers(state)
+    _require(len(state.successors) <= MAX_LINKS, f"{len(state.successors)} links to successors")
     for connection_id, held in state.held.items():
         for job_id, job in held.items():
             lease = job.lease
@@ -90,6 +93,15 @@ def _check_gauges(state: State) -> None:
     }
     for what, (kept, recount) in counted.items():
         _require(kept == recount, f"all queues: {kept} {what}, counted {recount}")
+
+
+def _check_workers(state: State) -> None:
+    expected: dict[int, set[str]] = {}
+    for worker in state.workers.values():
+        if worker.connection_id is not None:
+            expected.setdefault(worker.connection_id, set()).add(worker.id)
+    listed = {connection_id: set(workers) for connection_id, workers in state.workers_of.items()}
+    _require(listed == expected, f"workers by connection: {listed}, counted {expected}")
 
 
 def _check_logs(state: State) -> None:

@@ -13,14 +13,14 @@ the lease, and the entry finds out when it surfaces. So a heartbeat costs no hea
 Source: protocol, sections 5 to 7.
 """
 
-from bunqueue_trio.engine import policies, retries
+from bunqueue_trio.engine import happenings, policies, retries, workers
 from bunqueue_trio.engine.heaps import first
 from bunqueue_trio.engine.queue_state import QueueState
 from bunqueue_trio.engine.state import State, is_live
 from bunqueue_trio.errors import LeaseLostError
 from bunqueue_trio.model.changes import Dirty
 from bunqueue_trio.model.instant import Now
-from bunqueue_trio.model.job import Job, JobState, TimelineEntry, extended_timeline
+from bunqueue_trio.model.job import Job, JobRecord, JobState, TimelineEntry, extended_timeline
 from bunqueue_trio.model.leases import Lease, TakenBack
 
 STALL_RECHECK_MS = 5_000  # a job must be found stalled twice, this far apart
@@ -106,6 +106,8 @@ def grant(
         state.held.setdefault(connection_id, {})[record.id] = job
     state.changes.touch(job, Dirty.STATE)
     state.totals.pulled += 1
+    if state.events is not None:
+        happenings.pulled(state.events, record, now)
     _rearm(state, job, lease, now)
     return lease
 
@@ -168,8 +170,7 @@ def disconnect(state: State, connection_id: int, now: Now) -> None:
     state.connections.discard(connection_id)
     is_orderly = connection_id in state.orderly
     state.orderly.discard(connection_id)
-    for worker_id in [w.id for w in state.workers.values() if w.connection_id == connection_id]:
-        del state.workers[worker_id]
+    workers.disconnect(state, connection_id, now)
     for job in list(state.held.pop(connection_id, {}).values()):
         lease = job.lease
         assert lease is not None
@@ -191,7 +192,9 @@ def release(state: State, job: Job, now: Now, *, is_orderly: bool) -> None:
             _arm(state, job, job.lease, now.mono_ms + PARENT_BUSY_MS)
             return
         record.attempts += 1
-        policies.bury(state, job, retries.WORKER_LOST, "Connection lost while the job was active", now)
+        error = "Connection lost while the job was active"
+        _tell_failure(state, record, error, now)
+        policies.bury(state, job, retries.WORKER_LOST, error, now)
     else:
         charge = 0 if is_orderly else 1
         retries.take_back(state, job, TakenBack.DISCONNECT, now, attempts=charge, stalls=0, run_at=record.run_at)
@@ -247,8 +250,10 @@ def _time_out(state: State, job: Job, now: Now) -> None:
         again = TimelineEntry("waiting", now.wall_ms, attempt=record.attempts + 1)
         record.timeline = extended_timeline(record, failed, again)
         run_at = retries.retry_at(record, record.attempts, now, state.ids.jitter())
+        _tell_failure(state, record, error, now, is_retried=True)
         retries.take_back(state, job, TakenBack.TIMEOUT, now, attempts=0, stalls=0, run_at=run_at)
         return
+    _tell_failure(state, record, error, now)
     record.timeline = extended_timeline(record, failed)
     state.totals.failed += 1
     state.queues[record.queue].total_failed += 1
@@ -266,6 +271,8 @@ def _expire(state: State, job: Job, lease: Lease, now: Now) -> None:
         return
     reason = retries.verdict(state, record, record.attempts + 1, record.stall_count + 1)
     if reason is None:
+        if state.events is not None:
+            happenings.stalled(state.events, record, None, now)
         retries.take_back(state, job, TakenBack.EXPIRY, now, attempts=1, stalls=1, run_at=record.run_at)
         return
     record.attempts += 1
@@ -274,6 +281,8 @@ def _expire(state: State, job: Job, lease: Lease, now: Now) -> None:
         error = f"Lock expired after {lease.renewal_count} renewals"
     else:
         error = f"Lock expired at max attempts ({record.max_attempts})"
+    if state.events is not None:
+        happenings.attempt_failed(state.events, record, error, now, is_retried=False, shows_data=False)
     policies.bury(state, job, reason, error, now)
 
 
@@ -286,16 +295,27 @@ def _stall(state: State, job: Job, now: Now) -> None:
     record.attempts += 1
     record.stall_count += 1
     reason = retries.verdict(state, record, record.attempts, record.stall_count)
+    if state.events is not None:
+        action = happenings.RETRY if reason is None else happenings.TO_DEAD_LETTERS
+        happenings.stalled(state.events, record, action, now)
     if reason is None:
         failed = TimelineEntry("failed", now.wall_ms, error="stalled", attempt=record.attempts)
         again = TimelineEntry("waiting", now.wall_ms, attempt=record.attempts + 1)
         record.timeline = extended_timeline(record, failed, again)
         run_at = retries.retry_at(record, record.attempts, now, state.ids.jitter())
         retries.take_back(state, job, TakenBack.STALL, now, attempts=0, stalls=0, run_at=run_at)
-    elif reason == retries.STALLED:
-        policies.bury(state, job, reason, f"Job stalled {record.stall_count} times", now)
+        return
+    if reason == retries.STALLED:
+        error = f"Job stalled {record.stall_count} times"
     else:
-        policies.bury(state, job, reason, f"Job stalled at max attempts ({record.max_attempts})", now)
+        error = f"Job stalled at max attempts ({record.max_attempts})"
+    _tell_failure(state, record, error, now)
+    policies.bury(state, job, reason, error, now)
+
+
+def _tell_failure(state: State, record: JobRecord, error: str, now: Now, *, is_retried: bool = False) -> None:
+    if state.events is not None:
+        happenings.attempt_failed(state.events, record, error, now, is_retried=is_retried)
 
 
 def _is_stalled(state: State, job: Job, lease: Lease, now: Now) -> bool:

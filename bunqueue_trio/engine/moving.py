@@ -43,12 +43,17 @@ class Moving:
         self._state = state
 
     def update(self, command: Update, now: Now) -> Reply:
-        """Replace the data of a queued, parked or active job.
+        """Replace the data of a queued, parked or active job, or of the successor of a completed one.
 
         Raises:
             NotFoundError: unknown or finished.
         """
-        job = self._find(command.id, UNFINISHED, "Job not found or cannot be updated")
+        refusal = "Job not found or cannot be updated"
+        successor = self._state.successors.get(command.id) if type(command.id) is str else None
+        if successor is None or command.id in self._state.jobs:
+            job = self._find(command.id, UNFINISHED, refusal)
+        else:
+            job = self._find(successor, QUEUED, refusal)
         self._change(job, Dirty.FULL, data=command.data)
         return Reply()
 
@@ -93,7 +98,7 @@ class Moving:
             NotFoundError: parked, finished or unknown.
         """
         job = self._find(command.id, QUEUED | {JobState.ACTIVE}, "Job not found or cannot change delay")
-        self._requeue(job, float(ceil(now.wall_ms + command.delay)))
+        self._requeue(job, float(ceil(now.wall_ms + command.delay)), command.delay)
         return Reply()
 
     def move_to_delayed(self, command: MoveToDelayed, now: Now) -> Reply:
@@ -110,7 +115,7 @@ class Moving:
             if shown == "unknown":
                 raise NotFoundError("Job not found")
             raise StateError(f"Job is not active (current state: {shown})")
-        self._requeue(job, float(ceil(now.wall_ms + command.delay)))
+        self._requeue(job, float(ceil(now.wall_ms + command.delay)), command.delay)
         return Reply()
 
     def move_to_wait(self, command: MoveToWait, now: Now) -> Reply:
@@ -143,15 +148,18 @@ class Moving:
         policies.stage_failure(self._state, discard, None, now)
         return Reply()
 
-    def _requeue(self, job: Job, run_at: float) -> None:
+    def _requeue(self, job: Job, run_at: float, delay_ms: float | None = None) -> None:
         """Another run time for a queued job; an active one is taken from its holder without charging anything."""
-        self._change(job, 0, kind=TransitionKind.MOVE, run_at=run_at, started_at=None)
+        kind = TransitionKind.MOVE
+        self._change(job, 0, kind=kind, delay_ms=delay_ms, run_at=run_at, started_at=None)
 
-    def _change(self, job: Job, dirty: int, kind: TransitionKind | None = None, **fields: Any) -> None:
+    def _change(
+        self, job: Job, dirty: int, *, kind: TransitionKind | None = None, delay_ms: float | None = None, **fields: Any
+    ) -> None:
         if kind is None:
             kind = TransitionKind.UPDATE if job.state is JobState.ACTIVE else TransitionKind.MOVE
         record = replace(job.record, **fields)
-        self._state.stage_end(Transition(kind, job, record, JobState.READY, dirty=dirty))
+        self._state.stage_end(Transition(kind, job, record, JobState.READY, dirty=dirty, delay_ms=delay_ms))
 
     def _find(self, job_id: Any, states: frozenset[JobState], refusal: str) -> Job:
         job = self._state.find(job_id)

@@ -13,7 +13,7 @@ wait with its end: commands come again after the commit, timers a moment later (
 Source: scheduling and flows, "Failure policies"; SD-18, SD-20, SD-21, CD-20.
 """
 
-from bunqueue_trio.engine import dead_letters, retries
+from bunqueue_trio.engine import dead_letters, happenings, retries
 from bunqueue_trio.engine.state import PendingChangeError, State
 from bunqueue_trio.model.changes import Dirty
 from bunqueue_trio.model.instant import Now
@@ -30,7 +30,6 @@ from bunqueue_trio.model.job import (
 from bunqueue_trio.model.transitions import Transition, TransitionKind
 
 WAITING = frozenset({JobState.READY, JobState.DELAYED, JobState.PARKED})
-UNKNOWN_ERROR = "unknown error"  # Wire: in place of an error that nobody named
 CASCADE_MAX = 1_000  # ancestors that one failure may end; a text grows with each, and so does the transaction
 ERROR_MAX = 2_000  # characters of an error that its parent remembers, or names in its own
 FAILURES_MAX = 1_000  # children of one job whose failures are remembered: its row is rewritten with each
@@ -114,7 +113,9 @@ def _consequence(state: State, parent: Job, child: JobRecord, text: str, now: No
     if child.fail_parent_on_failure:
         error = f"Child job {child.id} failed: {text}"
         entry = dead_letters.dead_letter(state, parent, parent.record, retries.UNKNOWN, error, now)
-        return Transition(TransitionKind.BURY, parent, parent.record, JobState.GONE, entry=entry)
+        return Transition(
+            TransitionKind.BURY, parent, parent.record, JobState.GONE, entry=entry, error=text, failed_child=child.id
+        )
     known = parent.child_failures or ChildFailures()
     key = f"{child.queue}:{child.id}"
     if child.continue_parent_on_failure:
@@ -144,7 +145,7 @@ def _has_policy(child: JobRecord) -> bool:
 
 
 def _text(error: str | None) -> str:
-    return (error or UNKNOWN_ERROR)[:ERROR_MAX]
+    return (error or happenings.UNKNOWN_ERROR)[:ERROR_MAX]
 
 
 # carrying out
@@ -179,12 +180,17 @@ def drop(state: State, job: Job, error: str, now: Now) -> None:
 
 def fail_parents(state: State, child: JobRecord, error: str | None, now: Now) -> None:
     """*child* has just failed for good, at once: so change its parents. Written with the same flush."""
-    for change in consequences(state, child, error, now):
+    changes = consequences(state, child, error, now)
+    if state.events is not None:
+        happenings.child_failed(state.events, child, error, now)
+    for change in changes:
         parent = change.job
         if change.entry is not None:
             state.totals.failed += 1
             state.queue(parent.record.queue).total_failed += 1
             dead_letters.bury(state, parent, retries.UNKNOWN, change.entry.error, now)
+            if state.events is not None:
+                happenings.buried(state.events, change, now)
         else:
             change.held_from = parent.state
             state.leave_place(parent)
@@ -203,4 +209,6 @@ def loosen(state: State, change: Transition, now: Now) -> None:
         job.missing = None
     job.record = change.record
     job.child_failures = change.child_failures
+    if state.events is not None and change.held_from is JobState.PARKED and change.state is JobState.READY:
+        happenings.let_go(state.events, job.record, now)
     state.resume(job, change.held_from, now)

@@ -3,7 +3,7 @@
 Source: protocol, "PULL and PULLB", "JobHeartbeat", "ExtendLock", "Progress".
 """
 
-from bunqueue_trio.engine import leases
+from bunqueue_trio.engine import happenings, leases
 from bunqueue_trio.engine.queries import Queries
 from bunqueue_trio.engine.state import State
 from bunqueue_trio.errors import LeaseLostError, StateError
@@ -128,6 +128,8 @@ class Running:
             record.progress_message = None if bytes(command.message) == b"\xc0" else command.message
             self._state.changes.touch(job, Dirty.EXTRA)
         leases.beat(self._state, job, now)
+        if self._state.events is not None:
+            happenings.progressed(self._state.events, record, command.message, now)
         return Reply()
 
     def _active(self, job_id: str) -> Job | None:

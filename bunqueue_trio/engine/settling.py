@@ -3,14 +3,16 @@
 Until then everybody saw the state before, so a failed commit leaves nothing to undo but the reservation.
 """
 
-from bunqueue_trio.engine import dead_letters, leases, policies
+from bunqueue_trio.engine import dead_letters, happenings, leases, policies, repeats
 from bunqueue_trio.engine.admission import Admission
 from bunqueue_trio.engine.cron_firing import RETRY_PAUSE_MS
 from bunqueue_trio.engine.emptying import Emptying, give_back
+from bunqueue_trio.engine.flows import has_all_children
 from bunqueue_trio.engine.limits import TokenBucket
 from bunqueue_trio.engine.reruns import Reruns
 from bunqueue_trio.engine.state import State
 from bunqueue_trio.model.entries import CompletedJob
+from bunqueue_trio.model.events import Event
 from bunqueue_trio.model.flow_replies import WaitReply
 from bunqueue_trio.model.instant import Now
 from bunqueue_trio.model.job import Job, JobState
@@ -41,6 +43,7 @@ class Settling:
             TransitionKind.RETRY: self._retry,
             TransitionKind.BURY: self._bury,
             TransitionKind.REMOVE: self._remove,
+            TransitionKind.CANCEL: self._cancel,
             TransitionKind.MOVE: self._move,
             TransitionKind.UPDATE: self._update,
             TransitionKind.DISCARD: self._discard,
@@ -126,6 +129,10 @@ class Settling:
         if change.record.custom_id is not None:
             self._state.forget_completed(change.record.id)
         self._admission.publish(change.job, now)
+        if change.succeeds is not None:
+            repeats.link(self._state, change.succeeds, change.record.id)
+        if change.aftermath is not None and self._state.events is not None:
+            self._state.events += change.aftermath
 
     def _complete(self, change: Transition, now: Now) -> None:
         state = self._state
@@ -152,8 +159,18 @@ class Settling:
                     state.kept_results.keep(job_id, change.result)
             elif change.keeps_id:
                 state.changes.finished_gone[job_id] = None
+        if state.events is not None:
+            happenings.completed(state.events, record, change.result, now)
         if job_id in state.dependents:
             self._resolve_dependents(job_id, now)
+        if state.events is not None and record.parent_id is not None:
+            self._tell_of_flow(state.events, record.parent_id, now)
+
+    def _tell_of_flow(self, events: list[Event], parent_id: str, now: Now) -> None:
+        """A child has completed: perhaps it was the last."""
+        parent = self._state.jobs.get(parent_id)
+        if parent is not None and has_all_children(self._state, parent):
+            happenings.flow_completed(events, parent.record, now)
 
     def _retry(self, change: Transition, now: Now) -> None:
         state = self._state
@@ -162,6 +179,8 @@ class Settling:
         job.record = change.record
         if job.lease is not None:
             job.lease.taken_back = TakenBack.FAIL
+        if state.events is not None:
+            happenings.attempt_failed(state.events, job.record, change.error, now, is_retried=True)
         state.enqueue(state.queues[job.record.queue], job, now)
 
     def _bury(self, change: Transition, now: Now) -> None:
@@ -170,6 +189,8 @@ class Settling:
         job.record = change.record
         state.totals.failed += 1
         state.queues[job.record.queue].total_failed += 1
+        if state.events is not None:
+            happenings.buried(state.events, change, now)
         if change.entry is None:  # removeOnFail
             state.end(job)
             return
@@ -180,6 +201,11 @@ class Settling:
 
     def _remove(self, change: Transition, now: Now) -> None:
         self._state.end(change.job)
+
+    def _cancel(self, change: Transition, now: Now) -> None:
+        self._remove(change, now)
+        if self._state.events is not None:
+            happenings.cancelled(self._state.events, change.record, now)
 
     def _purge(self, change: Transition, now: Now) -> None:
         self._remove(change, now)
@@ -209,6 +235,8 @@ class Settling:
         state.deactivate(job)
         if job.lease is not None:
             job.lease.taken_back = TakenBack.MOVED
+        if state.events is not None:
+            happenings.taken_back(state.events, change.record, change.delay_ms, now)
         job.record = change.record
         state.enqueue(state.queues[job.record.queue], job, now)
 
@@ -223,6 +251,8 @@ class Settling:
         self._state.leave_place(job)
         self._state.unlist(job)
         job.state = JobState.GONE
+        if self._state.events is not None:
+            happenings.child_failed(self._state.events, change.record, None, now)
         dead_letters.enter(self._state, job, change.entry)
 
     def _revive(self, change: Transition, now: Now) -> None:
@@ -269,12 +299,16 @@ class Settling:
                 continue
             queue = state.queues[waiting.record.queue]
             queue.unpark(waiting)
+            if state.events is not None:
+                happenings.dependencies_resolved(state.events, waiting.record, now)
             state.release(queue, waiting, now)
 
     def _settings(self, change: SettingsChange, now: Now) -> None:
         state = self._state
         queue = state.queue(change.queue)
         old, queue.settings = queue.settings, change.settings
+        if state.events is not None and change.is_switch:
+            happenings.paused(state.events, change.queue, now, is_paused=change.settings.paused)
         if change.settings.rate_limit is not old.rate_limit:
             limit = change.settings.rate_limit
             queue.bucket = None if limit is None else TokenBucket(limit, now)

@@ -249,6 +249,7 @@ class State(Holdings):
         """
         self.history.forget_finished(job_id)
         self.forget_logs(job_id)
+        self.successors.pop(job_id, None)
         self._forget_kept(job_id)  # else a restart would release those who wait for the new life
         completed = self.history.pop(job_id)
         if completed is not None:

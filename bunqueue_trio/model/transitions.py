@@ -16,6 +16,7 @@ from bunqueue_trio.model.entries import DlqEntry, QueueSettings
 from bunqueue_trio.model.job import JobRecord, JobState
 
 if TYPE_CHECKING:
+    from bunqueue_trio.model.events import Event
     from bunqueue_trio.model.job import ChildFailures, Job
 
 
@@ -35,6 +36,7 @@ class TransitionKind(IntEnum):
     RERUN = 11  # a completed job becomes a queued one
     LOOSEN = 12  # waits for fewer jobs, or for none any more
     AMEND = 13  # stays a dead letter, its record changes
+    CANCEL = 14  # a removal that listeners hear of
 
 
 class Transition(Struct, gc=False, eq=False):
@@ -47,6 +49,12 @@ class Transition(Struct, gc=False, eq=False):
     ``held_from`` is the place out of which a queued or parked job was taken for the time of the commit, so that no pull
     can get it meanwhile; ``held_kind`` is as what lists go on showing it. ``keeps_id`` says that the file has to
     remember the id of a completed job whose row goes, for the jobs that depend on it.
+
+    ``succeeds`` is the id of the completed job whose successor a PUBLISH brings.
+
+    For those who listen: ``aftermath`` are events that are to follow a PUBLISH; ``error`` is that of a RETRY or BURY;
+    ``delay_ms`` is the pause that a MOVE was asked for; ``failed_child`` names the child whose ``error`` has brought a
+    BURY about.
 
     ``doomed_by`` is the removal of many jobs that came after this change and takes its outcome along: see `is_doomed`.
 
@@ -71,6 +79,11 @@ class Transition(Struct, gc=False, eq=False):
     child_failures: ChildFailures | None = None
     """Of a LOOSEN: what the job then knows of its children. Its ``state`` is READY when it waits for nothing more."""
     doomed_by: Removal | None = None
+    succeeds: str | None = None
+    aftermath: list[Event] | None = None
+    error: str | None = None
+    delay_ms: float | None = None
+    failed_child: str | None = None
 
     @property
     def is_doomed(self) -> bool:
@@ -94,10 +107,11 @@ class Removal(Struct, gc=False, eq=False):
 
 
 class SettingsChange(Struct, gc=False, eq=False):
-    """New settings of one queue, whole."""
+    """New settings of one queue, whole. ``is_switch``: somebody has paused or resumed it, changed or not."""
 
     queue: str
     settings: QueueSettings
+    is_switch: bool = False
 
 
 class Amendment(Struct, gc=False, eq=False):

@@ -34,6 +34,7 @@ from bunqueue_trio.protocol.push_checks import check_push, check_push_batch
 from bunqueue_trio.protocol.tolerant import NOT_A_LIST
 from bunqueue_trio.protocol.values import INT_MAX, is_truthy, js_text, wire_number, wire_tree
 from bunqueue_trio.protocol.watch_checks import CHECKS as WATCH_CHECKS
+from bunqueue_trio.protocol.webhook_checks import CHECKS as WEBHOOK_CHECKS
 
 MAX_POLL_MS = 60_000
 MAX_PULL_COUNT = 1_000
@@ -353,5 +354,6 @@ CHECKS: Final[dict[type, Callable[[Any], None]]] = {
     **FLOW_CHECKS,
     **list_checks.CHECKS,
     **WATCH_CHECKS,
+    **WEBHOOK_CHECKS,
 }
 """Commands that are missing here have nothing to check: ids that are looked up may be anything."""

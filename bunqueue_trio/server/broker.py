@@ -22,6 +22,7 @@ from bunqueue_trio.model.job import Job, JobState
 from bunqueue_trio.model.replies import CountReply, ErrorReply, Reply
 from bunqueue_trio.protocol.push_checks import BatchEntryError
 from bunqueue_trio.protocol.wire import CHECKS
+from bunqueue_trio.server.events import Events
 from bunqueue_trio.server.file_reads import FileReader, FileReads
 from bunqueue_trio.server.job_waits import JobWaits
 from bunqueue_trio.server.latencies import Latencies
@@ -89,6 +90,8 @@ class Broker:
         self.first_dirty_mono_ms: float | None = None
         self.internal_errors = 0
         self.internal_error_since_wall_ms: float | None = None
+        self.rooms: dict[type, Callable[[Any, Now], Reply]] = {}
+        """Who carries out the commands that are not the engine's: they touch no job, and are answered at once."""
         self._last_client_id = 0
         self._became_idle = trio.Event()
         self._flush_ended = trio.Event()
@@ -97,6 +100,8 @@ class Broker:
         self._next_timer_mono_ms = float("inf")
         self.latencies = Latencies()
         self._executed, self._promised = self.latencies.executed, self.latencies.promised
+        self.events = Events(engine.listen)
+        engine.workers.timeout_ms = worker_timeout_ms
         self.monitoring = Monitoring(self, worker_timeout_ms=worker_timeout_ms)
         engine.lend(self.monitoring.handlers)
 
@@ -129,6 +134,10 @@ class Broker:
             self.serve_waiters(now)  # who has waited longer goes first
         elif kind is WaitJob and engine.state.ended:
             self.job_waits.answer_ended()  # else this one would be told of an end before its time
+        elif kind in self.rooms:
+            self.waits_for_commit = False
+            self.publish_events()  # to those who have listened so far
+            return self.rooms[kind](command, now)
         staged_before = len(engine.state.changes.staged)
         reply = engine.execute(command, now, None if client is None else client.id)
         self.waits_for_commit = engine.state.waits_for_commit
@@ -167,9 +176,18 @@ class Broker:
                 state.wakes.clear()
         if state.ended:
             self.job_waits.answer_ended()
+        if state.events:
+            self.publish_events()
         self.note_changes(now)
         if state.timers or state.due or state.crons.due:
             self._note_timer(self.engine.next_deadline_mono_ms(now))
+
+    def publish_events(self) -> None:
+        """Hand over what has happened to those who listen."""
+        state = self.engine.state
+        if state.events:
+            happened, state.events = state.events, []
+            self.events.publish(happened)
 
     def _measure_turn(self, started_ms: float | None) -> None:
         ended_ms = self.clock.stopwatch_ms()
@@ -324,6 +342,7 @@ class Broker:
         self.engine.tick(now)
         self.serve_waiters(now)
         self.job_waits.answer_ended()
+        self.publish_events()
         self._send_away(self.waiting.expired(now.mono_ms) + self.job_waits.expired(now.mono_ms))
         self.note_changes(now)
         self._note_idle()
@@ -382,6 +401,7 @@ class Broker:
         """A flush has been settled, one way or the other."""
         self.serve_waiters(now)
         self.job_waits.answer_ended()
+        self.publish_events()
         ended, self._flush_ended = self._flush_ended, trio.Event()
         ended.set()
         self.note_changes(now)

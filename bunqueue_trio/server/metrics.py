@@ -16,6 +16,7 @@ from prometheus_client.samples import Sample
 
 from bunqueue_trio.engine.queue_state import QueueState
 from bunqueue_trio.engine.state import State
+from bunqueue_trio.engine.workers import totals
 from bunqueue_trio.server.latencies import BOUNDS_MS, Histogram, Latencies
 
 MAX_QUEUES = 1_000  # five series each; queues named after users must not flood the monitoring (HD-8)
@@ -76,9 +77,8 @@ class EngineCollector(Collector):
         yield _counter("jobs_failed_total", "Final failures since start", totals.failed)
 
     def _server(self) -> Iterator[Metric]:
-        facts, workers = self._facts, self._state.workers.values()
-        processed = sum(worker.processed_jobs for worker in workers)
-        failed = sum(worker.failed_jobs for worker in workers)
+        facts = self._facts
+        processed, failed = totals(self._state)
         yield _gauge("uptime_seconds", "Seconds since start", facts.uptime_s)
         yield _gauge("cron_jobs_total", "Registered crons", facts.cron_count)
         yield _gauge("workers_total", "Registered workers", facts.worker_count)

@@ -7,19 +7,18 @@ import trio
 from bunqueue_trio.server.broker import Broker
 
 MAX_SLEEP_S = 1.0  # so that a jump of the wall clock is noticed within a second
-WORKER_FORGET_FACTOR = 3
 
 
-async def run_reaper(broker: Broker, *, worker_timeout_ms: int, worker_cleanup_interval_ms: int) -> None:
+async def run_reaper(broker: Broker, *, worker_cleanup_interval_ms: int) -> None:
     """Call `Broker.tick` whenever something is due, and at least once a second. Returns only when cancelled."""
     next_cleanup_mono_ms = 0.0
     while True:
         now = broker.clock.now()
-        broker.tick(now)
         if now.mono_ms >= next_cleanup_mono_ms:
             next_cleanup_mono_ms = now.mono_ms + worker_cleanup_interval_ms
-            broker.engine.workers.forget_silent(now.wall_ms - WORKER_FORGET_FACTOR * worker_timeout_ms)
+            broker.engine.workers.forget_silent(now)
+        broker.tick(now)
         broker.timer_moved = trio.Event()
-        left_s = (broker.next_deadline_mono_ms(now) - now.mono_ms) / 1000
+        left_s = (min(broker.next_deadline_mono_ms(now), next_cleanup_mono_ms) - now.mono_ms) / 1000
         with trio.move_on_after(min(max(left_s, 0.0), MAX_SLEEP_S)):
             await broker.timer_moved.wait()

@@ -21,10 +21,12 @@ OPTIONS = "tests/unit/engine/test_push_options.py"
 QUERIES = "tests/unit/engine/test_queries.py"
 RERUNS = "tests/unit/engine/test_reruns.py"
 RUNNING = "tests/unit/engine/test_running.py"
+WORKERS = "tests/unit/engine/test_workers.py"
 BROKER = "tests/server/test_broker.py"
 CRONS = "tests/unit/engine/test_crons.py"
 FIRING = "tests/unit/engine/test_cron_firing.py"
 CRON_ROWS = "tests/storage/test_crons.py"
+WEBHOOKS = "tests/server/test_webhook_registry.py"
 
 CHILD_FAILURES = f"{FLOWS}::test_failures_are_read_by_id_and_kept_apart"
 CLEANED = f"{CLEANING}::test_only_jobs_of_the_state_go"
@@ -40,8 +42,8 @@ RENEWAL = f"{RUNNING}::test_a_renewal_lasts_its_duration_or_the_length_of_the_pu
 STATES = f"{MOVING}::test_a_command_is_taken_in_its_states_and_refused_in_the_others"
 DELAYS = f"{MOVING}::test_a_rejected_change_leaves_the_job_as_it_was"
 UNKNOWN_QUEUE = f"{QUERIES}::test_an_unknown_queue_is_empty_and_stays_unknown"
-WORKER = f"{CONTROL}::test_a_worker_is_described_in_full"
-WORKER_COUNTERS = f"{CONTROL}::test_a_heartbeat_replaces_the_counters_it_brings"
+WORKER = f"{WORKERS}::test_a_worker_is_described_in_full"
+WORKER_COUNTERS = f"{WORKERS}::test_a_heartbeat_replaces_the_counters_it_brings"
 LOCK_LENGTH = f"{FIELDS_FILE}::test_the_lock_of_a_pull_lasts_as_long_as_asked"
 
 PUSH_OPTIONS = (
@@ -250,8 +252,15 @@ FIELDS: dict[str, dict[str, str]] = {
     "RegisterWorker": dict.fromkeys(
         ("name", "queues", "concurrency", "workerId", "hostname", "pid", "startedAt"), WORKER
     ),
-    "UnregisterWorker": {"workerId": f"{CONTROL}::test_unregister"},
+    "UnregisterWorker": {"workerId": f"{WORKERS}::test_unregister"},
     "Heartbeat": dict.fromkeys(("id", "activeJobs", "processed", "failed"), WORKER_COUNTERS),
+    # webhooks
+    "AddWebhook": {
+        **dict.fromkeys(("url", "events", "queue"), f"{WEBHOOKS}::test_adding_answers_with_what_was_sent"),
+        "secret": "tests/integration/test_webhooks.py::test_a_receiver_gets_the_call",
+    },
+    "RemoveWebhook": {"webhookId": f"{WEBHOOKS}::test_removing_forgets_the_webhook"},
+    "SetWebhookEnabled": dict.fromkeys(("id", "enabled"), f"{WEBHOOKS}::test_switching_is_idempotent_and_counted"),
     "Auth": {"token": "tests/server/test_session_access.py::test_a_wrong_token_never_logs_out"},
     "Hello": {},
     "Ping": {},

@@ -18,14 +18,7 @@ TESTS = sorted(PEERS.glob("test_queue_surface*.py"))
 
 # Methods that wait for commands the server does not have yet. An entry goes when its commands come: the test below
 # says so.
-LACKING = {
-    "add_webhook": {"AddWebhook"},
-    "remove_webhook": {"RemoveWebhook"},
-    "list_webhooks": {"ListWebhooks"},
-    "set_webhook_enabled": {"SetWebhookEnabled"},
-    "get_workers": {"ListWorkers"},
-    "get_workers_count": {"ListWorkers"},
-}
+LACKING = {}
 
 
 def public_methods(kind: type) -> set[str]:

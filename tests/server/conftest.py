@@ -24,14 +24,8 @@ async def start_rig(nursery: trio.Nursery):
         if flusher:
             await nursery.start(rig.flusher.run)
         if reaper:
-            config = Config()
-            nursery.start_soon(
-                lambda: run_reaper(
-                    rig.broker,
-                    worker_timeout_ms=config.worker_timeout_ms,
-                    worker_cleanup_interval_ms=config.worker_cleanup_interval_ms,
-                )
-            )
+            interval_ms = Config().worker_cleanup_interval_ms
+            nursery.start_soon(lambda: run_reaper(rig.broker, worker_cleanup_interval_ms=interval_ms))
         return rig
 
     yield start

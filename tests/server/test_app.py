@@ -19,6 +19,7 @@ from bunqueue_trio.engine.queries import Queries
 from bunqueue_trio.errors import DiskFullError, InvariantError
 from bunqueue_trio.server.flusher import Flusher
 from bunqueue_trio.server.store import Store
+from bunqueue_trio.server.webhooks.delivering import Deliveries
 from bunqueue_trio.storage import writes
 from tests.server.fakes import FULL, QUEUE, frame, pull, pushes, unframe, wait_for
 
@@ -246,3 +247,78 @@ async def test_a_harmless_defect_degrades_health_and_the_server_goes_on(run, mon
 )
 def test_expressions_without_a_zone_are_read_in_that_of_the_environment(name, zone):
     assert str(app_module.local_zone(name)) == zone
+
+
+async def test_webhooks_are_gone_after_a_restart(run):
+    hook = {"cmd": "AddWebhook", "url": "http://example.com/", "events": ["job.pushed"]}
+    inside = {**hook, "url": "http://127.0.0.1/"}
+    server = await run()
+    added, refused, listed = await ask(await server.connect(), hook, inside, {"cmd": "ListWebhooks"})
+    os.kill(os.getpid(), signal.SIGTERM)
+    await server.ended.wait()
+
+    again = await run()
+    [after] = await ask(await again.connect(), {"cmd": "ListWebhooks"})
+
+    assert added["ok"]
+    assert refused["error"] == "Webhook URL cannot point to localhost"
+    assert listed["data"]["stats"] == {"total": 1, "enabled": 1}
+    assert after["data"] == {"webhooks": [], "stats": {"total": 0, "enabled": 0}}
+
+
+async def test_the_operator_may_let_webhooks_point_inside(run):
+    server = await run(webhook_allow_internal=True)
+
+    hook = {"cmd": "AddWebhook", "url": "http://127.0.0.1/", "events": ["job.pushed"]}
+    [added] = await ask(await server.connect(), hook)
+
+    assert added["ok"]
+
+
+async def test_a_stop_waits_for_webhooks_a_bounded_time_after_the_last_job(run, monkeypatch):
+    monkeypatch.setattr(app_module, "DRAIN_WEBHOOKS_S", 0.05)
+    trail = []
+    server = await run()
+    stream = await server.connect()
+    await ask(stream, *pushes(["j"]))
+    [pulled] = await ask(stream, pull())
+
+    async def drain(self) -> None:
+        trail.append("drain")
+        await trio.sleep_forever()
+
+    monkeypatch.setattr(Deliveries, "drain", drain)
+    os.kill(os.getpid(), signal.SIGTERM)
+    await trio.sleep(0.1)
+    assert trail == []
+    [acked] = await ask(stream, {"cmd": "ACK", "id": "j", "token": pulled["token"]})
+
+    with trio.fail_after(10):
+        await server.ended.wait()
+
+    assert acked["ok"]
+    assert trail == ["drain"]
+    assert server.error is None
+
+
+async def test_a_chain_of_repeats_goes_on_after_a_restart(run):
+    first = {"cmd": "PUSH", "queue": QUEUE, "data": 1, "repeat": {"every": 1, "limit": 2}, "durable": True}
+    take = {"cmd": "PULL", "queue": QUEUE, "timeout": 5_000}
+    server = await run()
+    stream = await server.connect()
+    await ask(stream, first)
+    [given] = await ask(stream, take)
+    await ask(stream, {"cmd": "ACK", "id": given["job"]["id"]})
+    os.kill(os.getpid(), signal.SIGTERM)
+    await server.ended.wait()
+
+    again = await run()
+    stream = await again.connect()
+    counts = []
+    for _ in range(2):
+        [given] = await ask(stream, take)
+        counts.append(given["job"]["repeat"]["count"])
+        await ask(stream, {"cmd": "ACK", "id": given["job"]["id"]})
+    [last] = await ask(stream, {**take, "timeout": 50})
+
+    assert (counts, last["job"]) == ([1, 2], None)  # SD-9

@@ -127,7 +127,8 @@ async def test_more_ended_leases_than_one_tick_takes_are_ended_in_the_next(start
 
 async def test_silent_workers_are_forgotten_after_three_times_their_timeout(start_rig, nursery, autojump_clock):
     rig = await start_rig(reaper=False)
-    nursery.start_soon(lambda: run_reaper(rig.broker, worker_timeout_ms=10_000, worker_cleanup_interval_ms=1_000))
+    rig.engine.workers.timeout_ms = 10_000
+    nursery.start_soon(lambda: run_reaper(rig.broker, worker_cleanup_interval_ms=1_000))
     silent, alive = rig.talker(), rig.talker()
     silent.say("RegisterWorker", name="s", queues=[QUEUE], workerId="s")
     alive.say("RegisterWorker", name="a", queues=[QUEUE], workerId="a")

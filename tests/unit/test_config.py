@@ -17,7 +17,7 @@ def test_an_empty_environment_gives_the_defaults():
 
 
 def test_unknown_variables_are_ignored():
-    assert Config.from_environment({"S3_BUCKET": "b", "WEBHOOK_MAX_RETRIES": "many", "TCP_PORTS": "x"}) == Config()
+    assert Config.from_environment({"S3_BUCKET": "b", "WEBHOOK_MIN_RETRIES": "many", "TCP_PORTS": "x"}) == Config()
 
 
 EXAMPLES = {
@@ -38,6 +38,9 @@ EXAMPLES = {
     "worker_timeout_ms": (" 300 ", 300),
     "worker_cleanup_interval_ms": ("5", 5),
     "stats_interval_ms": ("1000", 1000),
+    "webhook_max_retries": ("100", 100),
+    "webhook_retry_delay_ms": ("0", 0),
+    "webhook_allow_internal": (" ON ", True),
     "completed_retention_ms": (str(MAX_COUNT), MAX_COUNT),
     "completed_retention_count": ("0", 0),
     "write_backlog_max_jobs": ("1", 1),
@@ -95,6 +98,10 @@ def test_a_flag_may_be_a_number_and_none_means_not_given():
         ("STATS_INTERVAL_MS", "999", "a whole number of milliseconds between 1000 and 9007199254740992"),
         ("WORKER_TIMEOUT_MS", "0", "a whole number of milliseconds between 1 and 9007199254740992"),
         ("PREAUTH_MAX_FRAME_BYTES", "67108865", "a whole number of bytes between 64 and 67108864"),
+        ("WEBHOOK_MAX_RETRIES", "0", "a whole number of tries between 1 and 100"),
+        ("WEBHOOK_MAX_RETRIES", "101", "a whole number of tries between 1 and 100"),
+        ("WEBHOOK_RETRY_DELAY_MS", "-1", "a whole number of milliseconds between 0 and 3600000"),
+        ("WEBHOOK_ALLOW_INTERNAL", "maybe", "one of on, off, true, false, 1, 0"),
         ("LOG_LEVEL", "loud", "one of debug, info, warn, error"),
         ("LOG_FORMAT", "xml", "one of text, json"),
     ],
@@ -189,3 +196,14 @@ def test_a_problem_never_shows_a_usable_token():
     problems = problems_of({"AUTH_TOKENS": "secret", "TCP_PORT": "x", "LOG_FORMAT": "maybe"})
 
     assert "secret" not in "".join(problems)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("on", True), ("TRUE", True), ("1", True), ("off", False), ("False", False), ("0", False)]
+)
+def test_a_switch_has_several_spellings(text, value):
+    assert Config.from_environment({"WEBHOOK_ALLOW_INTERNAL": text}).webhook_allow_internal is value
+
+
+def test_opening_the_network_to_webhooks_is_warned_about():
+    assert "WEBHOOK_ALLOW_INTERNAL is on" in Config(webhook_allow_internal=True).warnings()[0]

@@ -82,6 +82,10 @@ def test_worker_ids_share_the_sequence_of_the_job_ids(ids):
     assert ids.job_id(WALL_MS) < ids.worker_id(WALL_MS) < ids.job_id(WALL_MS)
 
 
+def test_webhook_ids_share_the_sequence_of_the_job_ids(ids):
+    assert ids.job_id(WALL_MS) < ids.webhook_id(WALL_MS) < ids.job_id(WALL_MS)
+
+
 def test_lease_token_has_the_shape_of_a_uuid(ids):
     token = ids.lease_token("job", 1, WALL_MS, 0)
 

@@ -9,7 +9,15 @@ does the wire's "undefined". Payloads stay msgpack bytes (`Raw`); an empty `Raw`
 """
 
 from bunqueue_trio.model.commands.base import ABSENT, Command
-from bunqueue_trio.model.commands.connecting import Auth, Hello, Ping, RegisterWorker, UnregisterWorker, WorkerHeartbeat
+from bunqueue_trio.model.commands.connecting import (
+    Auth,
+    Hello,
+    ListWorkers,
+    Ping,
+    RegisterWorker,
+    UnregisterWorker,
+    WorkerHeartbeat,
+)
 from bunqueue_trio.model.commands.controlling import (
     Clean,
     ClearConcurrency,
@@ -75,6 +83,7 @@ from bunqueue_trio.model.commands.watching import (
     Stats,
     StorageStatus,
 )
+from bunqueue_trio.model.commands.webhooks import AddWebhook, ListWebhooks, RemoveWebhook, SetWebhookEnabled
 from bunqueue_trio.model.commands.working import (
     Ack,
     AckBatch,
@@ -97,6 +106,7 @@ __all__ = [
     "Ack",
     "AckBatch",
     "AddLog",
+    "AddWebhook",
     "AnyCommand",
     "Auth",
     "Cancel",
@@ -141,6 +151,8 @@ __all__ = [
     "JobHeartbeat",
     "JobHeartbeatBatch",
     "ListQueues",
+    "ListWebhooks",
+    "ListWorkers",
     "Metrics",
     "MoveToDelayed",
     "MoveToWait",
@@ -163,12 +175,14 @@ __all__ = [
     "RegisterWorker",
     "RemoveChildDependency",
     "RemoveUnprocessedChildren",
+    "RemoveWebhook",
     "Resume",
     "RetryCompleted",
     "RetryDlq",
     "SetConcurrency",
     "SetDlqConfig",
     "SetStallConfig",
+    "SetWebhookEnabled",
     "Stats",
     "StorageStatus",
     "UnregisterWorker",
@@ -242,6 +256,7 @@ AnyCommand = (
     | CronDelete
     | RegisterWorker
     | UnregisterWorker
+    | ListWorkers
     | WorkerHeartbeat
     | Auth
     | Hello
@@ -257,5 +272,9 @@ AnyCommand = (
     | DashboardOverview
     | DashboardQueues
     | DashboardQueue
+    | AddWebhook
+    | RemoveWebhook
+    | ListWebhooks
+    | SetWebhookEnabled
 )
 """Every command the server knows. A new command is a new member here."""

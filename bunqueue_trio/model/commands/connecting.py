@@ -32,6 +32,10 @@ class WorkerHeartbeat(Command, tag="Heartbeat"):
     failed: Any = None
 
 
+class ListWorkers(Command, tag="ListWorkers"):
+    """Read the registered workers and what they have done."""
+
+
 class Auth(Command, tag="Auth"):
     """Authenticate the connection. Answered by the session, not by the engine."""
 

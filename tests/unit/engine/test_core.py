@@ -12,7 +12,8 @@ from bunqueue_trio.model.replies import Reply
 from tests.engine_harness import SECRET, EngineHarness, decoded, snapshot_of
 
 ABOUT_THE_SERVER = (c.Stats, c.Metrics, c.StorageStatus, c.CompactMemory, c.Prometheus, c.DashboardOverview)
-NOT_THE_ENGINES = (c.Auth, c.Hello, *ABOUT_THE_SERVER)
+ABOUT_WEBHOOKS = (c.AddWebhook, c.RemoveWebhook, c.ListWebhooks, c.SetWebhookEnabled)
+NOT_THE_ENGINES = (c.Auth, c.Hello, *ABOUT_THE_SERVER, *ABOUT_WEBHOOKS)
 
 
 @pytest.fixture

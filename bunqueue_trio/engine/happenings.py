@@ -1,0 +1,176 @@
+"""What listeners are told: a function for each thing that can happen, which appends to the list of `State.events`.
+
+That list exists only while somebody listens; whoever brings a thing about asks ``state.events is not None`` first, so
+that a server without listeners pays one comparison. A thing has happened when it takes effect: at the commit, where a
+commit is promised. So nobody hears of a change that failed.
+
+Source: scheduling and flows, "Job events".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from bunqueue_trio.model.events import Event, JobEvent, SystemEvent
+from bunqueue_trio.model.instant import Now
+from bunqueue_trio.model.job import Job, JobRecord
+from bunqueue_trio.model.transitions import Transition
+
+RETRY, TO_DEAD_LETTERS = "retry", "move_to_dlq"
+"""What becomes of a stalled job."""
+
+UNKNOWN_ERROR = "unknown error"  # Wire: in place of an error that nobody named
+
+# coming and going
+
+
+def pushed(events: list[Event], job: Job, now: Now) -> None:
+    """A new job is there; if it waits for others, that is told first."""
+    record = job.record
+    if job.missing:
+        data = {"jobId": record.id, "queue": record.queue, "dependsOn": list(record.depends_on)}
+        events.append(SystemEvent("job:waiting-children", now.wall_ms, data))
+    events.append(JobEvent("pushed", record.queue, record.id, now.wall_ms))
+
+
+def pushed_plain(events: list[Event], queue: str, ids: Iterable[str], now: Now) -> None:
+    """New jobs are there that wait for nothing."""
+    events.extend(JobEvent("pushed", queue, job_id, now.wall_ms) for job_id in ids)
+
+
+def duplicated(events: list[Event], holder: JobRecord, now: Now, *, is_extended: bool) -> None:
+    """A push has met the *holder* of its unique key, and may have prolonged its hold."""
+    if not is_extended:
+        events.append(JobEvent("duplicated", holder.queue, holder.id, now.wall_ms))
+    strategy = "extend" if is_extended else "default"
+    data = {"queue": holder.queue, "jobId": holder.id, "strategy": strategy}
+    events.append(SystemEvent("job:deduplicated", now.wall_ms, data))
+
+
+def pulled(events: list[Event], record: JobRecord, now: Now) -> None:
+    """A worker has got the job."""
+    events.append(JobEvent("pulled", record.queue, record.id, now.wall_ms))
+
+
+def completed(events: list[Event], record: JobRecord, result: Raw | None, now: Now) -> None:
+    """The job is done; *result* None: it has none."""
+    data = UNSET if result is None else result
+    events.append(JobEvent("completed", record.queue, record.id, now.wall_ms, data))
+
+
+def cancelled(events: list[Event], record: JobRecord, now: Now) -> None:
+    """Somebody has withdrawn the job."""
+    events.append(JobEvent("removed", record.queue, record.id, now.wall_ms, prev="waiting"))
+
+
+# attempts
+
+
+def attempt_failed(
+    events: list[Event],
+    record: JobRecord,
+    error: str | None,
+    now: Now,
+    *,
+    is_retried: bool,
+    shows_data: bool = True,
+) -> None:
+    """An attempt has ended without success; *is_retried*: there will be another."""
+    events.append(
+        JobEvent(
+            "failed",
+            record.queue,
+            record.id,
+            now.wall_ms,
+            record.data if shows_data else UNSET,
+            UNSET if error is None else error,
+        )
+    )
+    if is_retried:
+        events.append(JobEvent("retried", record.queue, record.id, now.wall_ms, prev="failed"))
+
+
+def buried(events: list[Event], change: Transition, now: Now) -> None:
+    """A job has failed for good, by its holder or by its child."""
+    record = change.record
+    error = change.error if change.entry is None else change.entry.error
+    attempt_failed(events, record, error, now, is_retried=False)
+    if change.failed_child is not None:
+        parent_failed(events, record, change.failed_child, change.error, now)
+    child_failed(events, record, error, now)
+
+
+def stalled(events: list[Event], record: JobRecord, action: str | None, now: Now) -> None:
+    """The holder of the job has fallen silent (*action*: what follows), or has let its lock end (None)."""
+    data: Any = UNSET
+    if action is not None:
+        data = Raw(msgspec.msgpack.encode({"stallCount": record.stall_count, "action": action}))
+    events.append(JobEvent("stalled", record.queue, record.id, now.wall_ms, data))
+
+
+def progressed(events: list[Event], record: JobRecord, message: Raw, now: Now) -> None:
+    """The holder has told how far the job is; *message* is empty where none was sent."""
+    told = {"progress": record.progress, "message": message or None}
+    data = Raw(msgspec.msgpack.encode(told))
+    events.append(JobEvent("progress", record.queue, record.id, now.wall_ms, data, progress=record.progress))
+
+
+def taken_back(events: list[Event], record: JobRecord, delay_ms: float | None, now: Now) -> None:
+    """An active job has been moved back into its queue, to run after a pause or (None) at once."""
+    if delay_ms is None:
+        events.append(JobEvent("waiting", record.queue, record.id, now.wall_ms, prev="active"))
+    else:
+        events.append(JobEvent("delayed", record.queue, record.id, now.wall_ms, delay=delay_ms))
+
+
+# families
+
+
+def let_go(events: list[Event], record: JobRecord, now: Now) -> None:
+    """A parked job runs although not all it waited for has completed."""
+    events.append(JobEvent("waiting", record.queue, record.id, now.wall_ms, prev="waiting-children"))
+
+
+def dependencies_resolved(events: list[Event], record: JobRecord, now: Now) -> None:
+    """All that a parked job waited for has completed."""
+    data = {"jobId": record.id, "queue": record.queue}
+    events.append(SystemEvent("job:dependencies-resolved", now.wall_ms, data))
+
+
+def flow_completed(events: list[Event], parent: JobRecord, now: Now) -> None:
+    """The last of a parent's children has completed."""
+    data = {"parentJobId": parent.id, "queue": parent.queue, "childrenCount": len(parent.children_ids)}
+    events.append(SystemEvent("flow:completed", now.wall_ms, data))
+
+
+def child_failed(events: list[Event], child: JobRecord, error: str | None, now: Now) -> None:
+    """A job has failed for good: tell it of its flow, if it is part of one."""
+    if child.parent_id is not None:
+        _flow_failed(events, child.parent_id, child.id, child.queue, error, now)
+
+
+def parent_failed(events: list[Event], parent: JobRecord, child_id: str, error: str | None, now: Now) -> None:
+    """A job has failed because its child has."""
+    _flow_failed(events, parent.id, child_id, parent.queue, error, now)
+
+
+def _flow_failed(events: list[Event], parent_id: str, child_id: str, queue: str, error: str | None, now: Now) -> None:
+    data = {"parentJobId": parent_id, "failedChildId": child_id, "queue": queue, "error": error or UNKNOWN_ERROR}
+    events.append(SystemEvent("flow:failed", now.wall_ms, data))
+
+
+# queues and workers
+
+
+def paused(events: list[Event], queue: str, now: Now, *, is_paused: bool) -> None:
+    """A queue hands out no more jobs, or does again."""
+    events.append(JobEvent("paused" if is_paused else "resumed", queue, "", now.wall_ms))
+
+
+def about_worker(events: list[Event], what: str, now: Now, **data: Any) -> None:
+    """``connected``, ``heartbeat``, ``disconnected`` or ``removed-stale``."""
+    events.append(SystemEvent(f"worker:{what}", now.wall_ms, data))
