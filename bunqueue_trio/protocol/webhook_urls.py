@@ -80,13 +80,16 @@ def host_refusal(host: str) -> str | None:
         How the sentence "... cannot point to" ends. A name that passes must still be resolved and its addresses looked
         at with `address_refusal`.
     """
-    name = host.removesuffix(".")
+    name = host.rstrip(".")
     address = literal_address(name)
-    if name == "localhost" or name.endswith(".localhost") or str(address) in ("127.0.0.1", "::1"):
+    if is_this_machine(name) or str(address) in ("127.0.0.1", "::1"):
         return "localhost"
     if address is not None:
         return address_refusal(address)
-    return "cloud metadata endpoints" if name.endswith(".internal") else None
+    if name.endswith(".internal"):
+        return "cloud metadata endpoints"
+    # Whoever stands nearest answers for such a name (RFC 6762), so that not even the question is for others.
+    return "local network name" if _is_in(name, "local") else None
 
 
 def literal_address(host: str) -> IPAddress | None:
@@ -97,10 +100,19 @@ def literal_address(host: str) -> IPAddress | None:
         return None
 
 
+def is_this_machine(host: str) -> bool:
+    """True for the names of the machine itself, which no name server is to be asked for (RFC 6761, 6.3)."""
+    return _is_in(host.rstrip("."), "localhost")
+
+
 def is_never_resolved(host: str) -> bool:
-    """True for names that by definition do not exist and are not to be asked for (RFC 6761, 6.4)."""
-    name = host.removesuffix(".")
-    return name == "invalid" or name.endswith(".invalid")
+    """True for names that no name server may know, and that are not to be asked for (RFC 6761, 6.4; RFC 7686)."""
+    name = host.rstrip(".")
+    return _is_in(name, "invalid") or _is_in(name, "onion")
+
+
+def _is_in(name: str, zone: str) -> bool:
+    return name == zone or name.endswith(f".{zone}")
 
 
 def address_refusal(address: IPAddress) -> str | None:
@@ -157,6 +169,8 @@ _IPV4_RULES: Final = [
         ("198.18.0.0/15", "reserved IP"),
         ("198.51.100.0/24", "reserved IP"),
         ("203.0.113.0/24", "reserved IP"),
+        # Public by its number, but on machines of one cloud it is what 169.254.169.254 is on those of the others.
+        ("168.63.129.16/32", "cloud metadata endpoints"),
     )
 ]
 _IPV6_RULES: Final = [

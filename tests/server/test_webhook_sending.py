@@ -15,7 +15,12 @@ from bunqueue_trio import __version__
 from bunqueue_trio.protocol.webhook_urls import parse_url
 from bunqueue_trio.server.webhooks import sending
 from bunqueue_trio.server.webhooks.dialing import (
+    MAX_ADDRESSES,
+    MAX_ANSWER_BYTES,
+    MAX_INTERIM,
+    MAX_LOOKUPS,
     MAX_LOOKUPS_PER_NAME,
+    MAX_READ_BYTES,
     CheckedBackend,
     RefusedTargetError,
     SystemResolver,
@@ -27,6 +32,7 @@ from tests.server.webhook_fakes import HANG, OK, FakeNetwork, FakeResolver, answ
 PUBLIC = "93.184.216.34"
 HEADERS = [("Content-Type", "application/json"), ("X-Webhook-Event", "job.pushed")]
 BODY = b'{"event":"job.pushed"}'
+TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 class Line:
@@ -36,7 +42,7 @@ class Line:
         self.network = FakeNetwork()
         self.resolver = FakeResolver(**(names or {"example_com": [PUBLIC]}))
         backend = CheckedBackend(self.resolver, self.network, allows_internal=internal)
-        self.sender = Sender(backend, ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+        self.sender = Sender(backend, TLS)
 
     async def post(self, url: str = "http://example.com/h") -> str | None:
         return await self.sender.post(parse_url(url), HEADERS, BODY)
@@ -276,6 +282,17 @@ async def test_a_name_without_addresses_is_a_failed_try():
     assert "no address" in await Line(empty_com=[]).post("http://empty.com/")
 
 
+@pytest.mark.parametrize(("count", "is_taken"), [(MAX_ADDRESSES, True), (MAX_ADDRESSES + 1, False)])
+async def test_a_name_makes_us_dial_so_many_addresses_at_most(count, is_taken):
+    line = Line(many_com=[f"93.184.1.{n}" for n in range(count)])
+    line.network.dead = set(line.resolver.names["many.com"][:-1])
+
+    error = await line.post("http://many.com/")
+
+    assert error == (None if is_taken else "[Errno -4] many.com has too many addresses")
+    assert len(line.network.dialled) == (count if is_taken else 0)
+
+
 async def test_a_cancelled_try_leaves_no_connection_open(line, autojump_clock):
     line.network.default = HANG
     with trio.move_on_after(1):
@@ -293,6 +310,120 @@ async def test_closing_ends_idle_connections():
     await line.sender.aclose()
 
     assert line.network.streams[0].is_closed
+
+
+@pytest.mark.parametrize(
+    "url", ["http://printer.local/", "http://x.LOCAL./", "http://a.localhost../", "http://a.onion/"]
+)
+async def test_names_that_are_nobody_elses_business_are_not_asked_for(line, url):
+    assert await line.post(url) is not None
+    assert line.resolver.asked == []
+    assert line.network.dialled == []
+
+
+@pytest.mark.parametrize("host", ["localhost", "hooks.localhost", "hooks.localhost."])
+async def test_the_names_of_the_machine_itself_are_not_asked_for(host):
+    line = Line(internal=True)
+    line.network.dead.add("127.0.0.1")
+
+    assert await line.post(f"http://{host}:81/") is None
+    assert line.resolver.asked == []
+    assert line.network.dialled == [("127.0.0.1", 81), ("::1", 81)]
+
+
+async def test_a_name_that_resolves_to_an_address_with_a_zone_is_refused(monkeypatch):
+    entry = (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("fe80::1%2", 80, 0, 2))
+    monkeypatch.setattr(socket, "getaddrinfo", lambda host, port, type: [entry])
+    network = FakeNetwork()
+    sender = Sender(CheckedBackend(SystemResolver(), network, allows_internal=False), TLS)
+
+    assert await sender.post(parse_url("http://evil.com/"), HEADERS, BODY) == "evil.com points to link-local IP"
+    assert network.dialled == []
+
+
+# what a receiver may say
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize(
+    "piece",
+    [b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n", b"HTTP/1.1 200 OK\r\nA: b\r\n"],
+)
+async def test_an_answer_that_never_ends_is_given_up_before_it_has_cost_much(line, scheme, piece):
+    line.network.default = piece * (1_000_000 // len(piece))
+
+    assert await line.post(f"{scheme}://example.com/") is not None
+    [stream] = line.network.streams
+    assert stream.is_closed
+    assert stream.read_bytes <= MAX_ANSWER_BYTES + MAX_READ_BYTES
+    assert stream.largest_read == MAX_READ_BYTES  # others get their turn after each
+
+
+@pytest.mark.parametrize("trickle_s", [0, 0.001])
+@pytest.mark.parametrize(("interim", "is_taken"), [(MAX_INTERIM, True), (MAX_INTERIM + 1, False)])
+async def test_so_many_interim_answers_may_come_before_the_last_however_they_are_cut(
+    line, autojump_clock, trickle_s, interim, is_taken
+):
+    line.network.trickle_s = trickle_s
+    line.network.default = b"HTTP/1.1 103 Early Hints\r\n\r\n" * interim + answer(200)
+
+    for _ in range(2):
+        assert ((await line.post()) is None) is is_taken
+
+
+async def test_a_body_that_speaks_of_http_is_no_failure(line):
+    line.network.default = answer(200, b"HTTP/1.1 200 OK\r\n\r\n" * 100)
+
+    assert await line.post() is None
+
+
+async def test_a_receiver_that_trickles_takes_its_ten_seconds_and_no_more(line, autojump_clock):
+    line.network.trickle_s = 0.5
+    line.network.default = b"HTTP/1.1 200 OK\r\nX: " + b"x" * 1_000
+    started = trio.current_time()
+
+    assert await line.post() == "no answer within 10 s"
+    assert trio.current_time() - started == pytest.approx(10)
+
+
+async def test_a_receiver_that_trickles_its_body_has_answered(line, autojump_clock):
+    line.network.trickle_s = 0.1
+    line.network.default = answer(200, b"x" * 1_000)
+
+    assert await line.post() is None
+    assert trio.current_time() < 10
+
+
+async def test_interim_answers_and_long_heads_are_no_harm(line):
+    line.network.default = b"HTTP/1.1 100 Continue\r\n\r\n" * 3 + answer(200, b"x" * 16_000, "X: " + "y" * 12_000)
+
+    for _ in range(4):  # on one connection, which is given its measure anew
+        assert await line.post() is None
+
+    [stream] = line.network.streams
+    assert not stream.is_closed
+    assert stream.read_bytes > 2 * MAX_ANSWER_BYTES
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://example.com/a\r\nX-Evil: 1",
+        "http://example.com/a%0d%0aX-Evil:%201",
+        "http://example.com/?q=\rX-Evil: 1",
+        "http://us%0d%0aX-Evil: 1:pw%0d%0a@example.com/",
+        "http://exam\r\nple.com/",
+    ],
+)
+async def test_no_url_adds_a_header(line, url):
+    assert await line.post(url) is None
+
+    [request] = line.network.requests
+    assert set(request.headers) - {"authorization"} == {
+        *("host", "content-type", "x-webhook-event", "content-length", "user-agent", "accept")
+    }
+    assert request.line.startswith("POST /")
+    assert request.line.endswith(" HTTP/1.1")
 
 
 async def test_local_sockets_are_out_of_reach():
@@ -328,6 +459,38 @@ async def test_a_name_whose_servers_are_silent_takes_a_few_threads_only(monkeypa
     assert await resolver("other.com", 80) == []
     await wait_for(lambda: not resolver._under_way)
     assert await resolver("silent.com", 80) == []
+
+
+async def test_many_questions_at_once_for_one_name_take_a_few_threads_only(monkeypatch):
+    """So many webhooks may point to one host; the others' names are to be found meanwhile."""
+    release = threading.Event()
+    resolver = SystemResolver()
+    started: list[str] = []
+
+    def look_up(host, port, type):
+        started.append(host)
+        if host == "silent.com":
+            release.wait(10)
+        return []
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    refused: list[str] = []
+
+    async def ask() -> None:
+        try:
+            await resolver("silent.com", 80)
+        except socket.gaierror as error:
+            refused.append(str(error))
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(3 * MAX_LOOKUPS):
+            nursery.start_soon(ask)
+        await wait_for(lambda: len(refused) == 3 * MAX_LOOKUPS - MAX_LOOKUPS_PER_NAME)
+        assert await resolver("other.com", 80) == []
+        release.set()
+
+    assert started.count("silent.com") == MAX_LOOKUPS_PER_NAME
+    assert not resolver._under_way
 
 
 async def test_the_system_resolver_refuses_what_is_no_host_name():

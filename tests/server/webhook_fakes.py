@@ -57,6 +57,8 @@ class FakeStream(httpcore.AsyncNetworkStream):
         self._out: deque[Any] = deque()
         self.is_closed = False
         self.server_hostname: str | None = None
+        self.read_bytes = 0
+        self.largest_read = 0
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109
         await trio.lowlevel.checkpoint()
@@ -75,9 +77,15 @@ class FakeStream(httpcore.AsyncNetworkStream):
         item = self._out.popleft()
         if isinstance(item, Exception):
             raise item
+        if self._network.trickle_s:
+            await trio.sleep(self._network.trickle_s)
+            max_bytes = 1
         if len(item) > max_bytes:
             self._out.appendleft(item[max_bytes:])
-        return item[:max_bytes]
+        data = bytes(item[:max_bytes])
+        self.read_bytes += len(data)
+        self.largest_read = max(self.largest_read, len(data))
+        return data
 
     async def aclose(self) -> None:
         await trio.lowlevel.checkpoint()
@@ -110,6 +118,8 @@ class FakeNetwork(httpcore.AsyncNetworkBackend):
         self.tries_s: list[float] = []
         self.answers: deque[Any] = deque()
         self.default: Any = OK
+        self.trickle_s = 0.0
+        """Pause before each single byte of an answer; 0: they come in one piece."""
         self.silent: set[str] = set()
         self.dead: set[str] = set()
 

@@ -20,6 +20,7 @@ LINK_LOCAL = "link-local IP"
 UNSPECIFIED = "unspecified IP"
 LOOPBACK = "loopback IP"
 METADATA = "cloud metadata endpoints"
+NEAREST = "local network name"
 
 
 @pytest.mark.parametrize("value", [None, "", 0, False, float("nan")])
@@ -71,6 +72,13 @@ def test_length_is_looked_at_before_anything_else():
         "http://%zz/",
         "http://\ud800/",
         " ",
+        "http://[fe80::1%25eth0]/",
+        "http://[::1%lo]/",
+        "http://[::ffff:0x7f.1]/",
+        "http://localhost%00.example.com/",
+        "http://%2Frun%2Fdocker.sock/",
+        "http://12345678901234567890/",
+        "http://0xffffffffff/",
     ],
 )
 def test_what_a_browser_cannot_parse_is_refused(value):
@@ -78,7 +86,18 @@ def test_what_a_browser_cannot_parse_is_refused(value):
         parse_url(value)
 
 
-@pytest.mark.parametrize("value", ["ftp://example.com/", "javascript:alert(1)", "file:///etc/passwd", "ws://a/", "a:b"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        "ftp://example.com/",
+        "javascript:alert(1)",
+        "file:///etc/passwd",
+        "ws://a/",
+        "a:b",
+        "unix:/run/x",
+        "http+unix://%2Frun/x",
+    ],
+)
 def test_only_http_and_https_pass(value):
     with pytest.raises(ValidationError, match=r"^Webhook URL must use http or https protocol$"):
         parse_url(value)
@@ -157,9 +176,28 @@ REFUSED = [
     ("[fdff:ffff::1]", "private (ULA) IP"),
     ("[fe80::1]", LINK_LOCAL),
     ("[febf::1]", LINK_LOCAL),
+    ("localhost..", LOCALHOST),
+    ("foo.localhost..", LOCALHOST),
+    ("127.0.0.1..", LOCALHOST),
+    ("10.0.0.1..", PRIVATE),
+    ("ⓛocalhost", LOCALHOST),
+    ("loc\u00adalhost", LOCALHOST),
+    ("①②⑦.⓪.⓪.①", LOCALHOST),
+    ("a@b@127.0.0.1", LOCALHOST),
+    ("example.com:80@127.0.0.1", LOCALHOST),
+    ("127.0.0.1:80\\@example.com", LOCALHOST),
+    ("127.0.0.1\t", LOCALHOST),
+    ("127.0.\r\n0.1", LOCALHOST),
+    ("[64:ff9b::7f00:1]", LOOPBACK),
+    ("[2002:7f00:1::]", LOOPBACK),
+    ("168.63.129.16", METADATA),
+    ("printer.local", NEAREST),
+    ("Printer.LOCAL.", NEAREST),
+    ("local", NEAREST),
     ("metadata.google.internal", METADATA),
     ("foo.INTERNAL", METADATA),
     ("foo.internal.", METADATA),
+    ("foo.internal..", METADATA),
 ]
 
 
@@ -175,6 +213,10 @@ def test_hosts_of_the_machine_and_its_network_are_refused(host, text):
         "EXAMPLE.COM.",
         "localhost.example.com",
         "notlocalhost",
+        "notlocal",
+        "local.example.com",
+        "127.0.0.1@example.com",
+        "168.63.129.17",
         "internal",
         "internal.example.com",
         "9.255.255.255",
@@ -259,12 +301,12 @@ def test_public_addresses_pass(address):
     assert address_refusal(ip_address(address)) is None
 
 
-@pytest.mark.parametrize("host", ["invalid", "receiver.invalid", "a.b.invalid."])
+@pytest.mark.parametrize("host", ["invalid", "receiver.invalid", "a.b.invalid.", "a.invalid..", "x.onion"])
 def test_names_that_cannot_exist_are_known(host):
     assert is_never_resolved(host)
 
 
-@pytest.mark.parametrize("host", ["example.test", "invalid.com", "notinvalid"])
+@pytest.mark.parametrize("host", ["example.test", "invalid.com", "notinvalid", "onions", "onion.com", "a.local"])
 def test_names_that_may_exist_are_asked_for(host):
     assert not is_never_resolved(host)
 
