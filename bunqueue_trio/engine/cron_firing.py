@@ -100,9 +100,8 @@ class CronFiring:
 
     def _served_queues(self, now: Now) -> set[str]:
         if self._served is None:
-            silent_since = now.wall_ms - self._worker_timeout_ms
-            workers = self._state.workers.values()
-            self._served = {name for worker in workers if worker.last_seen > silent_since for name in worker.queues}
+            patience_ms, workers = self._worker_timeout_ms, self._state.workers.values()
+            self._served = {name for w in workers if w.is_alive(now.mono_ms, patience_ms) for name in w.queues}
         return self._served
 
     def _push(self, job: CronJob, now: Now) -> None:

@@ -13,6 +13,7 @@ from bunqueue_trio.engine.state import State
 from bunqueue_trio.errors import LimitError, NotFoundError
 from bunqueue_trio.model.commands import ListWorkers, RegisterWorker, UnregisterWorker, WorkerHeartbeat
 from bunqueue_trio.model.entries import WorkerInfo
+from bunqueue_trio.model.events import Event
 from bunqueue_trio.model.instant import Now
 from bunqueue_trio.model.replies import DataReply
 
@@ -51,21 +52,14 @@ class Workers:
             worker.concurrency = 1 if command.concurrency is None else command.concurrency
             worker.hostname = command.hostname or worker.hostname
             worker.pid = command.pid or worker.pid
-            worker.last_seen = now.wall_ms
+            _note_seen(worker, now)
         _let_go(state, worker)
         worker.connection_id = connection_id
         if connection_id is not None:
             state.workers_of.setdefault(connection_id, {})[worker_id] = worker
             state.orderly.discard(connection_id)
-        self._tell(
-            "connected",
-            now,
-            worker,
-            name=worker.name,
-            queues=list(worker.queues),
-            hostname=worker.hostname,
-            pid=worker.pid,
-        )
+        if state.events is not None:
+            _tell_of_arrival(state.events, worker, now)
         return DataReply(data={"workerId": worker.id, **_shown(worker, "active")})
 
     def unregister(self, command: UnregisterWorker, connection_id: int | None, now: Now) -> DataReply:
@@ -88,7 +82,7 @@ class Workers:
             NotFoundError: no such worker; it has to register again.
         """
         worker = self._find(command.id)
-        worker.last_seen = now.wall_ms
+        _note_seen(worker, now)
         for name in ("active_jobs", "processed", "failed"):
             value = getattr(command, name)
             if value is not None:
@@ -105,21 +99,21 @@ class Workers:
         Cost: O(workers), about 1 µs each.
         """
         workers = self._state.workers.values()
-        silent_since = now.wall_ms - self.timeout_ms
+        alive = [worker.is_alive(now.mono_ms, self.timeout_ms) for worker in workers]
         processed, failed = totals(self._state)
         return DataReply(
             data={
                 "workers": [
                     {
                         "id": worker.id,
-                        **_shown(worker, "active" if worker.last_seen > silent_since else "stale"),
+                        **_shown(worker, "active" if is_alive else "stale"),
                         "uptime": now.wall_ms - worker.registered_at,
                     }
-                    for worker in workers
+                    for worker, is_alive in zip(workers, alive, strict=True)
                 ],
                 "stats": {
                     "total": len(workers),
-                    "active": sum(worker.last_seen > silent_since for worker in workers),
+                    "active": sum(alive),
                     "totalProcessed": processed,
                     "totalFailed": failed,
                     "activeJobs": _number(sum(worker.active_jobs for worker in workers)),
@@ -129,10 +123,12 @@ class Workers:
 
     def forget_silent(self, now: Now) -> None:
         """Drop the workers that have been silent for more than `FORGET_FACTOR` times the timeout. O(workers)."""
-        silent_since = now.wall_ms - FORGET_FACTOR * self.timeout_ms
-        for worker in [w for w in self._state.workers.values() if w.last_seen < silent_since]:
-            _forget(self._state, worker)
-            self._tell("removed-stale", now, worker, name=worker.name)
+        state = self._state
+        silent_since = now.mono_ms - FORGET_FACTOR * self.timeout_ms
+        for worker in [w for w in state.workers.values() if w.seen_mono_ms < silent_since]:
+            _forget(state, worker)
+            if state.events is not None:
+                happenings.about_worker(state.events, "removed-stale", now, workerId=worker.id, name=worker.name)
 
     def _find(self, worker_id: Any) -> WorkerInfo:
         worker = self._state.workers.get(worker_id) if isinstance(worker_id, str) else None
@@ -140,10 +136,10 @@ class Workers:
             raise NotFoundError("Worker not found")
         return worker
 
-    def _tell(self, what: str, now: Now, worker: WorkerInfo, **data: Any) -> None:
+    def _tell(self, what: str, now: Now, worker: WorkerInfo) -> None:
         events = self._state.events
         if events is not None:
-            happenings.about_worker(events, what, now, workerId=worker.id, **data)
+            happenings.about_worker(events, what, now, workerId=worker.id)
 
 
 def disconnect(state: State, connection_id: int, now: Now) -> None:
@@ -165,6 +161,23 @@ def totals(state: State) -> tuple[float, float]:
     )
 
 
+def _note_seen(worker: WorkerInfo, now: Now) -> None:
+    worker.last_seen, worker.seen_mono_ms = now.wall_ms, now.mono_ms
+
+
+def _tell_of_arrival(events: list[Event], worker: WorkerInfo, now: Now) -> None:
+    happenings.about_worker(
+        events,
+        "connected",
+        now,
+        workerId=worker.id,
+        name=worker.name,
+        queues=list(worker.queues),
+        hostname=worker.hostname,
+        pid=worker.pid,
+    )
+
+
 def _number(value: float) -> float:
     # Wire: whole numbers beyond 32 bits travel as float64.
     return value if value <= MAX_WHOLE else float(value)
@@ -180,6 +193,7 @@ def _described(command: RegisterWorker, worker_id: str, now: Now) -> WorkerInfo:
         pid=command.pid or 0,
         registered_at=now.wall_ms if command.started_at is None else command.started_at,
         last_seen=now.wall_ms,
+        seen_mono_ms=now.mono_ms,
     )
 
 

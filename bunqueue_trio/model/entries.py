@@ -82,7 +82,10 @@ class DlqEntry(Struct, gc=False, rename="camel"):
 
 
 class WorkerInfo(Struct, gc=False, rename="camel"):
-    """A registered worker, as the client described itself. Information only: who may pull does not depend on it."""
+    """A registered worker, as the client described itself. Information only: who may pull does not depend on it.
+
+    It was last heard of at ``last_seen`` (epoch ms, for people) and ``seen_mono_ms`` (monotonic, for `is_alive`).
+    """
 
     id: str
     name: str
@@ -92,11 +95,16 @@ class WorkerInfo(Struct, gc=False, rename="camel"):
     pid: float | int
     registered_at: float
     last_seen: float
+    seen_mono_ms: float
     active_jobs: float | int = 0
     processed_jobs: float | int = 0
     failed_jobs: float | int = 0
     current_job: None = None
     connection_id: int | None = None
+
+    def is_alive(self, mono_ms: float, timeout_ms: float) -> bool:
+        """Whether it has been heard of within *timeout_ms*; a wall clock that is set makes nobody fall silent."""
+        return mono_ms - self.seen_mono_ms < timeout_ms
 
 
 class CompletedJob(Struct, gc=False):

@@ -35,6 +35,7 @@ from bunqueue_trio.protocol.tolerant import NOT_A_LIST
 from bunqueue_trio.protocol.values import INT_MAX, is_truthy, js_text, wire_number, wire_tree
 from bunqueue_trio.protocol.watch_checks import CHECKS as WATCH_CHECKS
 from bunqueue_trio.protocol.webhook_checks import CHECKS as WEBHOOK_CHECKS
+from bunqueue_trio.protocol.worker_checks import CHECKS as WORKER_CHECKS
 
 MAX_POLL_MS = 60_000
 MAX_PULL_COUNT = 1_000
@@ -221,31 +222,6 @@ def _check_stall_config(command: c.SetStallConfig) -> None:
     command.config = ValidConfig(valid)
 
 
-def _check_register_worker(command: c.RegisterWorker) -> None:
-    """``hostname`` and ``pid`` stay None where nothing useful was sent: a known worker then keeps its own."""
-    if not is_truthy(command.name):
-        raise ValidationError("Worker name is required")
-    text("name", command.name)
-    command.queues = [] if command.queues is None else texts("queues", command.queues)
-    command.concurrency = 1 if command.concurrency is None else number("concurrency", command.concurrency, 0)
-    command.worker_id = text_or_none("workerId", command.worker_id)
-    command.hostname = text_or_none("hostname", command.hostname)
-    command.pid = None if command.pid is None else number("pid", command.pid, 0) or None
-    command.started_at = None if command.started_at is None else number("startedAt", command.started_at, 0)
-
-
-def _check_worker_heartbeat(command: c.WorkerHeartbeat) -> None:
-    command.id = command.id if type(command.id) is str else None
-    for name, wire_name in (("active_jobs", "activeJobs"), ("processed", "processed"), ("failed", "failed")):
-        value = getattr(command, name)
-        if value is not None:
-            setattr(command, name, number(wire_name, value, 0))
-
-
-def _check_unregister_worker(command: c.UnregisterWorker) -> None:
-    command.worker_id = command.worker_id if type(command.worker_id) is str else None
-
-
 def _check_auth(command: c.Auth) -> None:
     command.token = command.token if type(command.token) is str else None
 
@@ -345,9 +321,6 @@ CHECKS: Final[dict[type, Callable[[Any], None]]] = {
     c.MoveToDelayed: _check_delay,
     c.RetryDlq: _check_retry_dlq,
     c.PurgeDlq: _check_queue,
-    c.RegisterWorker: _check_register_worker,
-    c.UnregisterWorker: _check_unregister_worker,
-    c.WorkerHeartbeat: _check_worker_heartbeat,
     c.Auth: _check_auth,
     **control_checks.CHECKS,
     **cron_checks.CHECKS,
@@ -355,5 +328,6 @@ CHECKS: Final[dict[type, Callable[[Any], None]]] = {
     **list_checks.CHECKS,
     **WATCH_CHECKS,
     **WEBHOOK_CHECKS,
+    **WORKER_CHECKS,
 }
 """Commands that are missing here have nothing to check: ids that are looked up may be anything."""

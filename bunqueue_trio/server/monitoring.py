@@ -223,8 +223,8 @@ class Monitoring:
         ]
 
     def _active_worker_count(self, now: Now) -> int:
-        silent_since = now.wall_ms - self._worker_timeout_ms
-        return sum(worker.last_seen > silent_since for worker in self._state.workers.values())
+        workers = self._state.workers.values()
+        return sum(worker.is_alive(now.mono_ms, self._worker_timeout_ms) for worker in workers)
 
     def _uptime_ms(self, now: Now) -> float:
         return wire_number(now.mono_ms - self._started_mono_ms)

@@ -25,7 +25,7 @@ async def run_statistics(broker: Broker, tcp: TcpServer, *, interval_ms: int, wo
         now = broker.clock.now()
         gauges = state.gauges
         memory = measure_memory()
-        alive = sum(worker.last_seen > now.wall_ms - worker_timeout_ms for worker in state.workers.values())
+        alive = sum(worker.is_alive(now.mono_ms, worker_timeout_ms) for worker in state.workers.values())
         log.info(
             "Queue statistics",
             time=datetime.fromtimestamp(now.wall_ms / 1000, UTC).strftime("%H:%M:%S"),

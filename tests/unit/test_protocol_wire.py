@@ -357,10 +357,23 @@ def test_a_worker_is_taken_as_it_describes_itself():
         ({"hostname": 5}, "hostname must be a string"),
         ({"pid": "5"}, "pid must be a number"),
         ({"startedAt": "now"}, "startedAt must be a number"),
+        ({"name": "x" * 1_025}, "name too long (max 1024 characters)"),
+        ({"workerId": "x" * 1_025}, "workerId too long (max 1024 characters)"),
+        ({"hostname": "x" * 1_025}, "hostname too long (max 1024 characters)"),
+        ({"queues": ["q", "x" * 1_025]}, "queues[1] too long (max 1024 characters)"),
+        ({"queues": ["q"] * 1_001}, "Too many queues (max 1000)"),
     ],
 )
 def test_a_worker_is_refused(fields, text):
     assert refusal("RegisterWorker", **{"name": "w", **fields}) == text
+
+
+def test_a_worker_may_say_so_much_of_itself():
+    longest = "x" * 1_024
+
+    command = sent("RegisterWorker", name=longest, workerId=longest, hostname=longest, queues=[longest] * 1_000)
+
+    assert len(command.queues) == 1_000
 
 
 def test_counters_of_a_worker():

@@ -6,6 +6,8 @@ from bunqueue_trio.engine import workers
 from bunqueue_trio.errors import ValidationError
 from tests.engine_harness import EngineHarness
 
+HOUR_MS = 3_600_000
+
 
 @pytest.fixture
 def harness() -> EngineHarness:
@@ -100,6 +102,61 @@ def test_silent_workers_are_forgotten(harness):
     harness.engine.workers.forget_silent(harness.now)
 
     assert list(harness.engine.state.workers) == ["new"]
+
+
+def test_a_clock_that_is_set_forward_makes_nobody_silent(harness):
+    harness.engine.workers.timeout_ms = 300
+    register(harness, workerId="w1")
+
+    harness.skew(6 * HOUR_MS)
+    harness.engine.workers.forget_silent(harness.now)
+
+    assert listed(harness)["workers"][0]["status"] == "active"
+    assert listed(harness)["stats"]["active"] == 1
+
+
+def test_a_clock_that_is_set_back_keeps_nobody_alive(harness):
+    harness.engine.workers.timeout_ms = 300
+    register(harness, workerId="w1")
+
+    harness.skew(-12 * HOUR_MS)
+    harness.clock.advance(301)
+    assert listed(harness)["workers"][0]["status"] == "stale"
+    harness.clock.advance(600)
+    harness.engine.workers.forget_silent(harness.now)
+
+    assert listed(harness)["workers"] == []
+
+
+def test_what_is_shown_as_last_seen_is_the_time_of_day(harness):
+    register(harness, workerId="w1")
+    harness.skew(-12 * HOUR_MS)
+
+    harness.send("Heartbeat", id="w1")
+
+    assert listed(harness)["workers"][0]["lastSeen"] == harness.now.wall_ms
+
+
+def test_a_worker_is_kept_until_it_has_been_silent_for_more_than_three_timeouts(harness):
+    harness.engine.workers.timeout_ms = 300
+    register(harness, workerId="w1")
+    seen = []
+
+    for advance in (900, 1):
+        harness.clock.advance(advance)
+        harness.engine.workers.forget_silent(harness.now)
+        seen.append(list(harness.engine.state.workers))
+
+    assert seen == [["w1"], []]
+
+
+def test_a_heartbeat_of_another_connection_moves_no_worker(harness):
+    register(harness, 1, workerId="w1")
+
+    harness.send("Heartbeat", 2, id="w1")
+    harness.disconnect(2)
+
+    assert list(harness.engine.state.workers) == ["w1"]
 
 
 def test_workers_decide_nothing_about_pulls(harness):
