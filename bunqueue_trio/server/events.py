@@ -139,17 +139,19 @@ class Events:
     def publish(self, events: Sequence[Event]) -> None:
         """Give *events* to everybody who listens, in order. Never blocks.
 
+        Subscribers come first: a listener may publish what it makes of an event, and they are to hear of that after it.
+
         Cost: a call per listener and list, one per subscriber and event.
         """
         if not self.is_listened_to:
             return
         self.published_count += len(events)
-        for listener in tuple(self._listeners):
-            listener.take(events)
         for subscription in tuple(self._subscriptions):
             if not all(map(subscription.offer, events)):
                 self.cut_off_count += 1
                 self._drop(subscription)
+        for listener in tuple(self._listeners):
+            listener.take(events)
 
     def add(self, listener: Listener) -> None:
         """*listener* gets every list from now on. Once is enough; again changes nothing."""

@@ -253,6 +253,17 @@ async def test_changes_and_outcomes_are_announced_to_those_who_watch(hooks, auto
     ]
 
 
+async def test_what_becomes_of_an_event_is_told_after_it(hooks, autojump_clock):
+    hooks.add("http://example.com/h", ["job.pushed"])
+    await hooks.deliveries.drain()  # from now on every event is dropped on the spot
+
+    with hooks.events.subscribe() as subscription:
+        hooks.happen(event(), event("pulled"))
+        found = [getattr(told, "event_type", None) or told.event for told in await subscription.wait()]
+
+    assert found == ["pushed", "pulled", "webhook:failed"]
+
+
 async def test_an_outcome_of_a_removed_webhook_is_told_to_nobody(hooks, autojump_clock):
     webhook_id = hooks.add("http://dead.com/")
     hooks.poster.hanging.add("dead.com")
