@@ -49,6 +49,8 @@ from bunqueue_trio.server.webhooks.sending import open_sender
 from bunqueue_trio.web.crons import CronRoutes
 from bunqueue_trio.web.queues import QueueRoutes
 from bunqueue_trio.web.serve import serve_http
+from bunqueue_trio.web.webhooks import WebhookRoutes
+from bunqueue_trio.web.workers import WorkerRoutes
 
 log = get_logger("Server")
 
@@ -189,6 +191,8 @@ class Server:
                 rooms=[
                     QueueRoutes(self.broker, self.config.auth_tokens),
                     CronRoutes(self.broker, self.config.auth_tokens),
+                    WebhookRoutes(self.broker, self.config.auth_tokens),
+                    WorkerRoutes(self.broker, self.config.auth_tokens),
                 ],
                 task_status=task_status,
             )

@@ -24,7 +24,10 @@ from bunqueue_trio.model.commands import AnyCommand
 GOLDEN = Path(__file__).resolve().parent.parent / "tests" / "golden"
 RECORDINGS = ("core.json", "persistence.json", "commands.json", "scheduling.json")
 KNOWN_COMMANDS = {str(record.__struct_config__.tag) for record in get_args(AnyCommand)}
-KNOWN_PATHS = re.compile(r"/(health|healthz|live|ready|queues/\w+/dlq(/stats)?|crons(/\w+)?)$")
+KNOWN_PATHS = re.compile(
+    r"/(health|healthz|live|ready|queues/\w+/dlq(/stats)?|crons(/\w+)?|webhooks(/[^/]+(/enabled)?)?"
+    r"|workers(/[^/]+(/heartbeat)?)?)$"
+)
 
 
 def is_known(step: dict[str, Any]) -> bool:
