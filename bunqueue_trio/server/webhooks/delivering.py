@@ -1,7 +1,7 @@
 """The way of an event to its receivers: queued per webhook, tried, retried, counted; bounded at every step.
 
     take         accept(webhook, event)     at once: a place in the lane of the webhook, or it is dropped and counted
-    lane         at most 1,000 events and 8 MiB wait per webhook, 20,000 and 64 MiB in all
+    lane         at most 10,000 events and 8 MiB wait per webhook, 100,000 and 64 MiB in all
     workers      at most 4 tasks per webhook, which exist only while its lane holds something
     slots        at most 128 tries at a time; a pause between tries holds none
 
@@ -32,9 +32,9 @@ log = get_logger("Webhook")
 
 MAX_IN_FLIGHT = MAX_CONNECTIONS
 WORKERS_PER_WEBHOOK = 4
-MAX_WAITING = 1_000
+MAX_WAITING = 10_000  # a burst that a receiver which answers works off in half a minute; 2 MB
 MAX_WAITING_BYTES = 8 << 20
-MAX_WAITING_IN_ALL = 20_000
+MAX_WAITING_IN_ALL = 100_000
 MAX_BYTES_IN_ALL = 64 << 20
 IN_THREAD_FROM_BYTES = 8_192  # a payload of this size takes about a millisecond to become JSON
 MAX_ENCODING_THREADS = 2
