@@ -23,7 +23,9 @@ from bunqueue_trio.model.transitions import Transition
 RETRY, TO_DEAD_LETTERS = "retry", "move_to_dlq"
 """What becomes of a stalled job."""
 
-UNKNOWN_ERROR = "unknown error"  # Wire: in place of an error that nobody named
+# Wire: in place of an error that nobody named.
+UNKNOWN_ERROR = "unknown error"
+UNNAMED_BY_WORKER = "Max attempts exceeded"
 
 # coming and going
 
@@ -101,7 +103,7 @@ def buried(events: list[Event], change: Transition, now: Now) -> None:
     attempt_failed(events, record, error, now, is_retried=False)
     if change.failed_child is not None:
         parent_failed(events, record, change.failed_child, change.error, now)
-    child_failed(events, record, error, now)
+    child_failed(events, record, error or UNNAMED_BY_WORKER, now)
 
 
 def stalled(events: list[Event], record: JobRecord, action: str | None, now: Now) -> None:
@@ -150,16 +152,16 @@ def flow_completed(events: list[Event], parent: JobRecord, now: Now) -> None:
 def child_failed(events: list[Event], child: JobRecord, error: str | None, now: Now) -> None:
     """A job has failed for good: tell it of its flow, if it is part of one."""
     if child.parent_id is not None:
-        _flow_failed(events, child.parent_id, child.id, child.queue, error, now)
+        _flow_failed(events, child.parent_id, child.id, child.queue, error or UNKNOWN_ERROR, now)
 
 
 def parent_failed(events: list[Event], parent: JobRecord, child_id: str, error: str | None, now: Now) -> None:
     """A job has failed because its child has."""
-    _flow_failed(events, parent.id, child_id, parent.queue, error, now)
+    _flow_failed(events, parent.id, child_id, parent.queue, error or UNKNOWN_ERROR, now)
 
 
-def _flow_failed(events: list[Event], parent_id: str, child_id: str, queue: str, error: str | None, now: Now) -> None:
-    data = {"parentJobId": parent_id, "failedChildId": child_id, "queue": queue, "error": error or UNKNOWN_ERROR}
+def _flow_failed(events: list[Event], parent_id: str, child_id: str, queue: str, error: str, now: Now) -> None:
+    data = {"parentJobId": parent_id, "failedChildId": child_id, "queue": queue, "error": error}
     events.append(SystemEvent("flow:failed", now.wall_ms, data))
 
 

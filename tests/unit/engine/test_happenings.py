@@ -503,6 +503,16 @@ def test_a_failure_that_is_retried_is_none_of_the_flow(harness):
     assert harness.announced() == []
 
 
+def test_a_failure_that_nobody_named_is_told_in_words(harness):
+    harness.push("p", jobId="p")
+    child, token = harness.active(parentId="p", maxAttempts=1, failParentOnFailure=True)
+
+    harness.fail(child, token)
+
+    texts = [(data["queue"], data["error"]) for _, data in harness.announced()]
+    assert texts == [("q", "Max attempts exceeded"), ("p", "unknown error")]
+
+
 @pytest.mark.parametrize("how", ["FAIL", "timeout", "Discard"])
 def test_a_parent_that_fails_by_its_child_is_told(harness, how):
     harness.push("p", jobId="p", data={"p": 1})
