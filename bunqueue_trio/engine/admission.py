@@ -14,7 +14,7 @@ from typing import Any
 from bunqueue_trio.engine import happenings
 from bunqueue_trio.engine.births import Births
 from bunqueue_trio.engine.catalog import FULL
-from bunqueue_trio.engine.circles import first_in_circle
+from bunqueue_trio.engine.circles import closes_circle, first_in_circle
 from bunqueue_trio.engine.queue_state import QueueState
 from bunqueue_trio.engine.state import FactsNeededError, PendingChangeError, State
 from bunqueue_trio.errors import NotFoundError, StateError, ValidationError
@@ -55,6 +55,8 @@ class Admission:
             if command.job_id in command.depends_on and (former is None or former.state is JobState.FAILED):
                 # Its former life is no dependency: this push ends it, and would wait for itself for ever.
                 raise NotFoundError(f"Dependency job not found: {command.job_id}")
+            if closes_circle(self._state, command.job_id, command.depends_on):
+                raise ValidationError("Circular dependency")
         job_id, outcome = self._admit(command.queue, command, command.job_id, now, is_durable=bool(command.durable))
         reply = IdReply(id=job_id)
         if command.receipt:
@@ -127,7 +129,7 @@ class Admission:
                 self._check_dependencies(entry.depends_on, batch_ids)
             except NotFoundError as error:
                 raise ValidationError(f"jobs[{index}]: {error}") from error
-        circle = first_in_circle(entries)
+        circle = first_in_circle(self._state, entries)
         if circle is not None:
             raise ValidationError(f"jobs[{circle}]: Circular dependency")
 
@@ -234,6 +236,8 @@ class Admission:
                 outcome = REPLACED
         record = self._births.record(queue_name, options, custom_id, now)
         job = Job(record=record, state=JobState.STAGED, seq=state.next_seq, key_expires_at=expires_at)
+        if custom_id is not None:
+            state.note_met(custom_id)
         state.next_seq += 1
         if is_durable:
             self._reserve(job, options, holder)
@@ -365,8 +369,8 @@ class Admission:
         state = self._state
         if holder.record.id not in mine:
             state.settled(holder)
-        elif holder.state is JobState.STAGED:  # replaced by a later entry of its own batch: it never was
-            return self._take_back(holder)
+        elif holder.state is JobState.STAGED and not holder.missing:
+            return self._take_back(holder)  # replaced by a later entry of its own batch: it never was
         if holder.state not in (JobState.READY, JobState.DELAYED):
             return holder
         if is_durable:

@@ -1,13 +1,69 @@
-"""Jobs of one batch that depend on each other in a circle, and so would wait for ever.
+"""Jobs that depend on each other in a circle, and so would wait for ever.
+
+They may be of one batch. Or somebody waits for an id that has gone or failed, and now that id is to live again and to
+wait for him.
 
 Source: scheduling and flows, SD-19.
 """
 
+from collections.abc import Iterable, Mapping
+
+from bunqueue_trio.engine.state import State
 from bunqueue_trio.model.commands import PushEntry
+from bunqueue_trio.model.job import JobState
+
+LOOKED_AT_MAX = (
+    10_000  # jobs between the two ends of a circle; a wider one is let in, and RemoveChildDependency ends it
+)
+NOTHING: Mapping[str, tuple[str, ...]] = {}
 
 
-def first_in_circle(entries: list[PushEntry]) -> int | None:
-    """The index of the first entry that, over custom ids of the batch, depends on itself (SD-19)."""
+def closes_circle(
+    state: State, job_id: str | None, depends_on: Iterable[str], batch: Mapping[str, tuple[str, ...]] = NOTHING
+) -> bool:
+    """Whether a push of *job_id* would wait for a job that waits, perhaps over others, for that very id.
+
+    Args:
+        batch: what other entries of the same batch depend on, by their ids.
+
+    Cost: one look-up where nobody waits for the id; else O(jobs that it would wait for), bounded.
+    """
+    if job_id is None or job_id not in state.dependents:
+        return False
+    known = state.jobs.get(job_id)
+    if known is not None and known.state is not JobState.FAILED:
+        return False  # it answers for the push
+    met: set[str] = set()
+    ahead = list(depends_on)
+    while ahead and len(met) < LOOKED_AT_MAX:
+        other = ahead.pop()
+        if other == job_id:
+            return True
+        if other not in met:
+            met.add(other)
+            live = state.jobs.get(other)
+            if live is None or live.state is JobState.FAILED:
+                ahead += batch.get(other, ())
+            else:
+                ahead += live.missing or ()
+    return False
+
+
+def first_in_circle(state: State, entries: list[PushEntry]) -> int | None:
+    """The index of the first entry that, over custom ids of the batch or over jobs there are, depends on itself."""
+    needs = {entry.custom_id: tuple(entry.depends_on) for entry in entries if entry.custom_id and entry.depends_on}
+    if not needs:
+        return None
+    circle = _first_in_batch(entries)
+    if circle is not None:
+        return circle
+    for index, entry in enumerate(entries):
+        if entry.depends_on and closes_circle(state, entry.custom_id, entry.depends_on, needs):
+            return index
+    return None
+
+
+def _first_in_batch(entries: list[PushEntry]) -> int | None:
     index_of = {entry.custom_id: i for i, entry in enumerate(entries) if entry.custom_id is not None}
     needs = [[index_of[d] for d in entry.depends_on or () if d in index_of] for entry in entries]
     blocked_by = [len(n) for n in needs]

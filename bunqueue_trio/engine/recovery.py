@@ -222,9 +222,10 @@ class Recovery:
             if holder is None or holder.seq < job.seq:  # the newest has taken it from the others
                 queue.keys[record.unique_key] = job
         missing = set()
+        met = () if job.past is None else job.past.met
         for dependency in record.depends_on:
             state.dependents.setdefault(dependency, set()).add(record.id)
-            is_done = dependency in done and dependency not in self._rerun_ids
+            is_done = dependency in met or (dependency in done and dependency not in self._rerun_ids)
             if not is_done and not _was_released(record):
                 missing.add(dependency)
         if missing:

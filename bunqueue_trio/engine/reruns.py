@@ -95,6 +95,7 @@ class Reruns:
         state.jobs[old.id] = job
         for dependency in old.depends_on:
             state.dependents.setdefault(dependency, set()).add(old.id)
+        state.note_met(old.id)
         job.staged = rerun = Transition(TransitionKind.RERUN, job, job.record, JobState.READY, dirty=Dirty.FULL)
         state.stage(rerun)
         return True

@@ -19,7 +19,7 @@ from bunqueue_trio.model.changes import Dirty
 from bunqueue_trio.model.entries import DlqEntry
 from bunqueue_trio.model.flow_replies import WaitReply
 from bunqueue_trio.model.instant import Now
-from bunqueue_trio.model.job import Job, JobState, TimelineEntry, extended_timeline, queued_state
+from bunqueue_trio.model.job import Job, JobState, Past, TimelineEntry, extended_timeline, queued_state, replace
 from bunqueue_trio.model.transitions import Removal, Staged, Transition
 
 __all__ = ["FactsNeededError", "IdSource", "PendingChangeError", "State", "is_live"]
@@ -213,6 +213,19 @@ class State(Holdings):
             self.kept_finished.add(job_id)
             self.changes.finished[job_id] = None
             self.changes.finished_gone.pop(job_id, None)  # which would come after it in the batch
+
+    def note_met(self, job_id: str) -> None:
+        """*job_id*, if it had completed, is about to live again: who waited for it no longer must not do so anew.
+
+        Memory knows it anyway; the file has to learn it with the very transaction that brings the new life. Should that
+        one fail, what was noted is true all the same. Cost: O(jobs that name it); nothing where nobody does.
+        """
+        for waiting_id in self.dependents.get(job_id, ()):
+            waiting = self.jobs[waiting_id]
+            past = waiting.past or Past()
+            if waiting.missing and job_id not in waiting.missing and job_id not in past.met:
+                waiting.past = replace(past, met=(*past.met, job_id))
+                self.changes.touch(waiting, Dirty.EXTRA)
 
     def forget_waiting(self, job: Job) -> None:
         """*job* has ended: it no longer depends on anything."""

@@ -136,11 +136,14 @@ class JobRecord(Struct, rename="camel", gc=False):
 class Past(Struct, frozen=True, gc=False):
     """What earlier lives have left to a job: how often, and when last, it was brought back from the dead letters
     without anybody asking, and whether the file still has the result of its last completion.
+
+    ``met`` are dependencies of a parked job that completed and live again: it does not wait for their new lives.
     """
 
     auto_retries: int = 0
     auto_retried_at: float | None = None
     has_result: bool = False
+    met: tuple[str, ...] = ()
 
 
 class ChildFailures(Struct, frozen=True, gc=False):

@@ -127,8 +127,8 @@ def job_from_row(row: tuple[Any, ...]) -> StoredJob:
     if extra.progress_message is not NO_MESSAGE:
         record.progress_message = extra.progress_message
     stored = StoredJob(record, seq, state_name, extra.key_expires_at, extra.is_from_cron, tuple(damage))
-    if extra.auto_retries or extra.has_result:
-        stored.past = Past(extra.auto_retries, extra.auto_retried_at, extra.has_result)
+    if extra.auto_retries or extra.has_result or extra.met:
+        stored.past = Past(extra.auto_retries, extra.auto_retried_at, extra.has_result, extra.met)
     if extra.failed_children or extra.ignored_children:
         stored.child_failures = ChildFailures(extra.failed_children, extra.ignored_children)
     return stored

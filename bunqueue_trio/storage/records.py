@@ -33,7 +33,8 @@ class JobExtra(Struct, rename="camel", omit_defaults=True, gc=False):
     """What the columns of ``jobs`` cannot hold; the blob of ``bqt_jobs``. Keys at their default are left out.
 
     ``progress_message`` is msgpack of any value, kept as it came, and empty when there is none, because msgspec
-    decodes no ``Raw | None``; ``key_expires_at`` is epoch ms. The last three are a `Past`.
+    decodes no ``Raw | None``; ``key_expires_at`` is epoch ms. ``auto_retries`` to ``has_result``, and ``met``, are a
+    `Past`.
     """
 
     backoff_config: BackoffConfig | None = None
@@ -58,6 +59,7 @@ class JobExtra(Struct, rename="camel", omit_defaults=True, gc=False):
     has_result: bool = False
     failed_children: dict[str, str] = {}
     ignored_children: dict[str, str] = {}
+    met: tuple[str, ...] = ()
 
 
 NO_EXTRA: Final = JobExtra()
@@ -203,7 +205,7 @@ def extra_blob(
     )
     if past is not None:
         extra.auto_retries, extra.auto_retried_at = past.auto_retries, past.auto_retried_at
-        extra.has_result = past.has_result
+        extra.has_result, extra.met = past.has_result, past.met
     if child_failures is not None:
         extra.failed_children, extra.ignored_children = child_failures.failed, child_failures.ignored
     return None if extra == NO_EXTRA else _encode(extra)
