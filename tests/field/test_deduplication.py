@@ -12,7 +12,7 @@ from tests.process import ServerProcess
 
 @pytest.mark.slow
 def test_d1_an_id_whose_job_has_died_can_be_used_again(server: ServerProcess) -> None:
-    """asynq #1055: an archived task blocked its id for ever. Without the cron part."""
+    """asynq #1055: an archived task blocked its id for ever. The part about crons is in `test_crons`."""
     with server.connect() as client:
         client.ok("PUSH", queue="q", data={"v": 1}, jobId="k", maxAttempts=1, durable=True)
         _, token = must_pull(client)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 import threading
 import time
 
 import pytest
 
-from tests.field.closing import check_closing, must_pull, pull
+from tests.field.closing import check_closing, must_pull, pull, work_off
 from tests.flows import CONTINUE, FAIL_PARENT, IGNORE, POLICIES
 from tests.process import Client, ServerProcess, wait_until
 
@@ -101,6 +103,7 @@ def test_f3_cancelled_dependents_stay_away(server: ServerProcess) -> None:
 
 
 ROUNDS = 100
+KILLS = 12
 
 
 @pytest.mark.slow
@@ -135,6 +138,60 @@ def test_f4_the_last_two_children_finish_at_the_same_instant(server: ServerProce
             client.ok("ACK", id=dad, token=token)
         counts = client.ok("GetJobCounts", queue="p")["counts"]
         assert counts["completed"] == ROUNDS
+
+
+def whole_flow(name: str, children: int) -> list[dict[str, object]]:
+    """A parent and its children, as one batch."""
+    kids = [{"data": {}, "customId": f"{name}-{n}", "parentId": name, "durable": True} for n in range(children)]
+    ids = [str(kid["customId"]) for kid in kids]
+    parent = {"data": {}, "customId": name, "dependsOn": ids, "childrenIds": ids, "durable": True}
+    return [parent, *kids]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "bad", [{"priority": "high"}, {"dependsOn": ["nobody"]}, {"maxAttempts": 0}, {"dependsOn": ["dad"]}], ids=str
+)
+def test_f4_one_bad_child_refuses_the_whole_flow(server: ServerProcess, bad: dict[str, object]) -> None:
+    """Part (a), as one PUSHB: not one node is visible. A child that waits for its parent is bad, too."""
+    jobs = whole_flow("dad", 200)
+    jobs[117].update(bad)
+    with server.connect() as client:
+        assert client.error("PUSHB", queue="f", jobs=jobs)
+
+        assert {client.state(str(job["customId"])) for job in jobs} == {"unknown"}
+        assert sum(client.ok("GetJobCounts", queue="f")["counts"].values()) == 0
+        assert client.ok("PUSHB", queue="f", jobs=whole_flow("dad", 200))["ids"][0] == "dad"
+        assert client.state("dad") == "waiting-children"
+        assert work_off(client, "f")[-1] == "dad"
+    check_closing(server, ["f"], [str(job["customId"]) for job in jobs])
+
+
+@pytest.mark.slow
+def test_f4_a_flow_whose_creation_is_killed_is_there_as_a_whole_or_not_at_all(server: ServerProcess) -> None:
+    """Part (b), as one PUSHB: killed 0 to 30 ms after the frame was sent; whole if ok was received."""
+    chance, known = random.Random(4), []
+    for number in range(KILLS):
+        name, was_confirmed = f"dad{number}", False
+        jobs = whole_flow(name, 100)
+        ids = [str(job["customId"]) for job in jobs]
+        with server.connect() as client:
+            sent = client.send("PUSHB", queue="f", jobs=jobs)
+            time.sleep(chance.uniform(0, 0.03))
+            server.kill()
+            with contextlib.suppress(ConnectionError):
+                was_confirmed = client.wait(sent)["ok"]
+        server.start()
+        with server.connect() as client:
+            states = {reply["state"] for reply in client.call_many([{"cmd": "GetState", "id": i} for i in ids])}
+            assert states in ({"unknown"}, {"waiting", "waiting-children"})
+            assert not was_confirmed or "unknown" not in states
+            if "unknown" in states:
+                continue
+            known += ids
+            assert client.state(name) == "waiting-children"
+            assert sorted(work_off(client, "f")) == sorted(ids)  # the parent, too
+    check_closing(server, ["f"], known)
 
 
 @pytest.mark.slow
