@@ -466,7 +466,7 @@ def test_whatever_was_confirmed_survives_a_kill_at_any_commit() -> None:
     assert kills > 30
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_whatever_was_confirmed_survives_a_kill_at_any_commit_of_many_lives() -> None:
     kills = sum(live(seed) for seed in seeds(150, first=1_000))
 
