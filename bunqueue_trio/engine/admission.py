@@ -16,13 +16,14 @@ from bunqueue_trio.engine.births import Births
 from bunqueue_trio.engine.catalog import FULL
 from bunqueue_trio.engine.circles import closes_circle, first_in_circle
 from bunqueue_trio.engine.queue_state import QueueState
+from bunqueue_trio.engine.repeat_patterns import RepeatPatterns
 from bunqueue_trio.engine.state import FactsNeededError, PendingChangeError, State
 from bunqueue_trio.errors import NotFoundError, StateError, ValidationError
 from bunqueue_trio.model.changes import Dirty
 from bunqueue_trio.model.commands import Push, PushBatch, PushEntry, PushOptions
 from bunqueue_trio.model.events import Event
 from bunqueue_trio.model.instant import Now
-from bunqueue_trio.model.job import Job, JobRecord, JobState
+from bunqueue_trio.model.job import Job, JobRecord, JobState, RepeatConfig
 from bunqueue_trio.model.replies import IdReply, IdsReply
 from bunqueue_trio.model.transitions import Transition, TransitionKind
 
@@ -33,14 +34,16 @@ NO_ONE: frozenset[str] = frozenset()
 class Admission:
     """Lets jobs in."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, patterns: RepeatPatterns) -> None:
         self._state = state
+        self._patterns = patterns
         self._births = Births(state)
 
     def push(self, command: Push, now: Now) -> IdReply:
         """Queue one job, or find the one that stands for it already.
 
         Raises:
+            ValidationError: the pattern of ``repeat`` is none. Nothing has changed.
             NotFoundError: a dependency is unknown. Nothing has changed.
             StateError: the key is held by a running job and the push asked to extend it.
         """
@@ -49,6 +52,8 @@ class Admission:
             if command.receipt:
                 reply.durability, reply.outcome = self._durability(None), CREATED
             return reply
+        if command.repeat is not None:
+            self._patterns.check(command.repeat, now)
         if command.depends_on:
             self._check_dependencies(command.depends_on, NO_ONE)
             former = self._state.find(command.job_id)
@@ -78,7 +83,7 @@ class Admission:
                 reply.durability, reply.outcomes = self._durability(None), [CREATED] * len(entries)
             return reply
         is_durable = any(entry.durable for entry in entries)
-        self._check_batch(command.queue, entries, is_durable)
+        self._check_batch(command.queue, entries, is_durable, now)
         ids: list[str] = []
         outcomes: list[str] = []
         mine: set[str] = set()
@@ -96,22 +101,22 @@ class Admission:
             reply.outcomes = outcomes
         return reply
 
-    def check_entries(self, command: PushBatch, count: int) -> None:
-        """Check the dependencies of the first *count* entries only: a later one is known to be malformed.
+    def check_entries(self, command: PushBatch, count: int, now: Now) -> None:
+        """Check patterns and dependencies of the first *count* entries only: a later one is known to be malformed.
 
         Raises:
             ValidationError: one of them is the first fault of the batch.
         """
         entries = [entry for entry in command.jobs or () if isinstance(entry, PushEntry)]
-        self._check_batch_dependencies(entries[:count], _custom_ids(entries))
+        self._check_each(entries[:count], _custom_ids(entries), now)
 
     # checks
 
-    def _check_batch(self, queue_name: str, entries: list[PushEntry], is_durable: bool) -> None:
+    def _check_batch(self, queue_name: str, entries: list[PushEntry], is_durable: bool, now: Now) -> None:
         """Everything that could refuse the batch, before anything changes (P-12)."""
         state = self._state
         queue = state.queue(queue_name)
-        self._check_batch_dependencies(entries, _custom_ids(entries))
+        self._check_each(entries, _custom_ids(entries), now)
         for entry in entries:
             state.not_removing(entry.custom_id)
             if entry.custom_id is not None and (job := state.jobs.get(entry.custom_id)) is not None:
@@ -119,9 +124,13 @@ class Admission:
             if not entry.is_plain and entry.unique_key and (holder := queue.keys.get(entry.unique_key)) is not None:
                 self._must_have_arrived(state.settled(holder), is_durable)
 
-    def _check_batch_dependencies(self, entries: list[PushEntry], batch_ids: frozenset[str]) -> None:
+    def _check_each(self, entries: list[PushEntry], batch_ids: frozenset[str], now: Now) -> None:
         for index, entry in enumerate(entries):
-            if entry.is_plain or not entry.depends_on:
+            if entry.is_plain:
+                continue
+            if entry.repeat is not None:
+                self._check_pattern(index, entry.repeat, now)
+            if not entry.depends_on:
                 continue
             if entry.custom_id in entry.depends_on:
                 raise ValidationError(f"jobs[{index}]: Job cannot depend on itself: {entry.custom_id}")
@@ -132,6 +141,12 @@ class Admission:
         circle = first_in_circle(self._state, entries)
         if circle is not None:
             raise ValidationError(f"jobs[{circle}]: Circular dependency")
+
+    def _check_pattern(self, index: int, repeat: RepeatConfig, now: Now) -> None:
+        try:
+            self._patterns.check(repeat, now)
+        except ValidationError as error:
+            raise ValidationError(f"jobs[{index}]: {error}") from error
 
     def _check_dependencies(self, ids: Iterable[str], batch_ids: frozenset[str]) -> None:
         """Each id must be a job that is queued, parked, active, failed or has completed."""

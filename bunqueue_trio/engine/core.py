@@ -35,6 +35,7 @@ from bunqueue_trio.engine.log_commands import LogCommands
 from bunqueue_trio.engine.maturing import mature_due, see_to_next
 from bunqueue_trio.engine.moving import Moving
 from bunqueue_trio.engine.queries import Queries
+from bunqueue_trio.engine.repeat_patterns import RepeatPatterns
 from bunqueue_trio.engine.reruns import Reruns
 from bunqueue_trio.engine.running import Running
 from bunqueue_trio.engine.settling import Settling
@@ -63,7 +64,7 @@ class Engine:
         lease_grace_ms: how long after its end a lease still lets its holder's ACK in (P-27).
         syncs_commits: whether every commit reaches the disk; for what receipts say.
         worker_timeout_ms: a worker not heard of for so long counts as absent, for crons that need one.
-        local_zone: the zone of cron expressions that name none.
+        local_zone: the zone of cron expressions and patterns of ``repeat`` that name none.
     """
 
     def __init__(
@@ -77,7 +78,9 @@ class Engine:
         local_zone: tzinfo = UTC,
     ) -> None:
         self.state = State(ids, lease_grace_ms=lease_grace_ms, history=history, syncs_commits=syncs_commits)
-        self.admission = Admission(self.state)
+        patterns = RepeatPatterns(local_zone)
+        self.state.next_match = patterns.next_match
+        self.admission = Admission(self.state, patterns)
         self.queries = Queries(self.state)
         self.workers = Workers(self.state)
         self.reruns = Reruns(self.state)

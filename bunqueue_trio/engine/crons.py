@@ -9,7 +9,7 @@ from datetime import UTC, tzinfo
 
 from msgspec.structs import replace
 
-from bunqueue_trio.engine.cron.timing import Timing, first_run, open_timing, run_at_start
+from bunqueue_trio.engine.cron.timing import SMALL_STEP_MS, Timing, first_run, open_timing, run_at_start
 from bunqueue_trio.engine.cron_table import Cron, CronTable
 from bunqueue_trio.engine.state import PendingChangeError, State
 from bunqueue_trio.errors import LimitError, NotFoundError
@@ -22,7 +22,6 @@ from bunqueue_trio.model.replies import Reply
 from bunqueue_trio.model.transitions import CronChange, Transition, TransitionKind
 
 MAX_CRONS = 10_000  # each costs a heap entry, a row and, where the clock is set back, a search for its next run
-SMALL_STEP_MS = 60_000  # a clock set back by less makes no cron fire twice for one time of day
 
 
 class Crons:

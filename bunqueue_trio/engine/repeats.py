@@ -10,6 +10,8 @@ from collections.abc import Callable
 from math import ceil, isfinite
 from typing import Any
 
+from bunqueue_trio.engine.cron.timing import SMALL_STEP_MS
+from bunqueue_trio.engine.repeat_patterns import pattern_of
 from bunqueue_trio.engine.state import State
 from bunqueue_trio.model.changes import Dirty
 from bunqueue_trio.model.instant import Now
@@ -26,7 +28,7 @@ MAX_LINKS = 10_000  # Wire: so many finished jobs pass an Update on to their suc
 
 def stage_successor(state: State, old: JobRecord, repeat: RepeatConfig, now: Now) -> None:
     """*old* is about to complete: have its successor pushed with the same commit, unless the chain ends here."""
-    run_at = next_run_at(repeat, now.wall_ms, state.next_match)
+    run_at = next_run_at(repeat, now.wall_ms, state.next_match, served_ms=old.run_at)
     if run_at is None:
         return
     record = _successor(state, old, repeat, run_at, now)
@@ -47,22 +49,27 @@ def link(state: State, old_id: str, new_id: str) -> None:
         del links[next(iter(links))]
 
 
-def next_run_at(repeat: RepeatConfig, wall_ms: float, next_match: NextMatch | None) -> float | None:
+def next_run_at(
+    repeat: RepeatConfig, wall_ms: float, next_match: NextMatch | None, *, served_ms: float = 0
+) -> float | None:
     """When the successor of a job that completes now is to run, whole epoch ms; None: the chain ends.
 
     Not before ``startDate``, and not at all after ``endDate``.
 
     Args:
         next_match: the arithmetic of patterns; without it a pattern is passed over.
+        served_ms: when the job that completes was to run.
     """
     count, limit = _number(repeat.count) or 0, _number(repeat.limit)
     if limit is not None and count >= limit:
         return None
     start, every = _number(repeat.start_date) or 0, _number(repeat.every)
-    if next_match is not None and isinstance(repeat.pattern, str) and repeat.pattern:
-        zone = repeat.tz if isinstance(repeat.tz, str) and repeat.tz else None
+    asked = pattern_of(repeat)
+    if next_match is not None and asked is not None:
+        # As with crons, a clock that is set back a little makes no moment of the pattern come twice.
+        after_ms = served_ms if 0 < served_ms - wall_ms <= SMALL_STEP_MS else wall_ms
         # A match on the start itself counts.
-        found = next_match(repeat.pattern, zone, max(wall_ms, start - 1))
+        found = next_match(*asked, max(after_ms, start - 1))
         if found is None:
             return None
         run_at = found

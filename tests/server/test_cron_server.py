@@ -125,6 +125,13 @@ async def test_monitors_see_crons(rig: Rig, autojump_clock):
     }
 
 
+async def test_a_pattern_that_nobody_can_read_comes_before_what_is_wrong_behind_it(rig: Rig, autojump_clock):
+    talker = rig.talker()
+    talker.say("PUSHB", queue=QUEUE, jobs=[{"data": 1, "repeat": {"pattern": "x"}}, {"data": 1, "priority": "x"}])
+
+    assert talker.replies[0]["error"].startswith("jobs[0]: Invalid cron expression: ")
+
+
 # commands that had to wait
 
 

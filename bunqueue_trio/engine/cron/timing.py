@@ -10,6 +10,7 @@ from bunqueue_trio.errors import ValidationError
 
 NEITHER: Final = "Cron job must have either schedule or repeatEvery"
 NEVER: Final = PREFIX + "Cron expression has no future occurrences"
+SMALL_STEP_MS: Final = 60_000  # a clock set back by less makes nothing run twice for one time of day
 
 
 class Timing(Protocol):

@@ -118,7 +118,7 @@ def test_completion_and_successor_are_one_batch(harness):
 
 
 def test_nobody_sees_the_successor_before_the_commit(harness):
-    job_id = harness.push(repeat={"every": 0, "pattern": "x"})
+    job_id = harness.push(repeat={"every": 0, "pattern": "* * * * *"})
     harness.engine.state.next_match = lambda pattern, zone, after_ms: after_ms
     pulled = harness.pull()
     with harness.pending():
