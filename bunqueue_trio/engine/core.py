@@ -52,6 +52,7 @@ from bunqueue_trio.model.transitions import Removal, SettingsChange, Staged
 TIMERS_PER_TICK = 1_000  # a tick that finds more goes on in the next one, so that commands get their turn
 CLOCK_SLACK_MS = 1_000  # smaller steps back are left to the pulls that meet them
 IDLE_QUEUE_SWEEP_MS = 10_000
+NOT_TRIED = "Storage refuses writes"
 
 Handler = Callable[[Any, Now], Reply | None]
 
@@ -292,16 +293,17 @@ class Engine:
         self._settling.apply(changes.staged, now, frozenset(missing))
         self._emptying.remember(kept)
 
-    def rejected(self, changes: Changes, restore: Callable[[], None], now: Now) -> None:
+    def rejected(self, changes: Changes, restore: Callable[[], None], now: Now, *, error: str | None = None) -> None:
         """These changes could not be stored: staged ones are dropped, the others go back in front of newer ones.
 
         Args:
             restore: puts the dirty marks of the failed batch back (the batch knows them).
+            error: why, for those who listen.
         """
         staged = changes.staged + self.state.changes.staged
         self._merge_back(changes, restore)
         self.state.changes.staged = []
-        self._settling.drop(staged, now)
+        self._settling.drop(staged, now, error)
 
     def eject(self, job_id: str) -> Job | None:
         """The row of this job can never be stored: stop trying, so that it does not keep the others out of the file.
@@ -324,7 +326,7 @@ class Engine:
 
     def drop_staged(self, staged: list[Staged], now: Now) -> None:
         """Changes that were staged a moment ago will not be tried."""
-        self._settling.drop(staged, now)
+        self._settling.drop(staged, now, NOT_TRIED)
 
     def _merge_back(self, changes: Changes, restore: Callable[[], None]) -> None:
         state = self.state

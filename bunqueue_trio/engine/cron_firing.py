@@ -24,11 +24,13 @@ from bunqueue_trio.errors import CommandError
 from bunqueue_trio.model.commands import Push
 from bunqueue_trio.model.cron_job import OVERLAP_PREFIX, CronJob, CronOptions
 from bunqueue_trio.model.instant import Now
+from bunqueue_trio.model.transitions import CronNews
 
 FIRINGS_PER_TICK = 100  # a tick that finds more goes on in the next one, so that commands get their turn
 RETRY_PAUSE_MS = 1_000  # between two tries to store a run
 BUSY_PAUSE_MS = 20  # a commit or two: how long a run waits for a change of the job that holds its key
 OVERLAP_SHARE = 0.8  # of an interval that has to pass between two runs, however late the first one was
+NO_WORKER, OVERLAP = "no-worker", "overlap"  # why a run is skipped
 NO_DATA = Raw(b"\xc0")
 NO_OPTIONS = CronOptions()
 
@@ -71,15 +73,17 @@ class CronFiring:
             stage(self._state, job.name, None)
             return
         fired_mono_ms, executions = cron.fired_mono_ms, job.executions
-        if not self._is_skipped(cron, now):
-            self._push(job, now)
+        news, detail = CronNews.SKIPPED, self._reason_to_skip(cron, now)
+        if detail is None:
+            detail = self._push(job, now)
+            news = CronNews.FIRED if detail is None else CronNews.MISSED
             fired_mono_ms, executions = now.mono_ms, executions + 1
         next_run = cron.timing.run_after(job.next_run, now.wall_ms)
         if next_run is None:  # its pattern has ended
-            stage(self._state, job.name, None)
+            stage(self._state, job.name, None, news, detail)
             return
         moved = replace(job, next_run=next_run, executions=executions)
-        stage(self._state, job.name, Cron(moved, cron.timing, fired_mono_ms))
+        stage(self._state, job.name, Cron(moved, cron.timing, fired_mono_ms), news, detail)
 
     def _rearm(self, cron: Cron, now: Now) -> None:
         next_run = sooner(cron.timing, cron.job.next_run, now)
@@ -89,14 +93,15 @@ class CronFiring:
             moved = replace(cron.job, next_run=next_run)
             stage(self._state, moved.name, Cron(moved, cron.timing, cron.fired_mono_ms))
 
-    def _is_skipped(self, cron: Cron, now: Now) -> bool:
+    def _reason_to_skip(self, cron: Cron, now: Now) -> str | None:
         job = cron.job
         if job.skip_if_no_worker and job.queue not in self._served_queues(now):
-            return True
+            return NO_WORKER
         if cron.fired_mono_ms is None or not isinstance(cron.timing, Interval):  # SD-2
-            return False
+            return None
         assert job.repeat_every is not None
-        return now.mono_ms - cron.fired_mono_ms < OVERLAP_SHARE * job.repeat_every
+        is_early = now.mono_ms - cron.fired_mono_ms < OVERLAP_SHARE * job.repeat_every
+        return OVERLAP if is_early else None
 
     def _served_queues(self, now: Now) -> set[str]:
         if self._served is None:
@@ -104,9 +109,12 @@ class CronFiring:
             self._served = {name for w in workers if w.is_alive(now.mono_ms, patience_ms) for name in w.queues}
         return self._served
 
-    def _push(self, job: CronJob, now: Now) -> None:
+    def _push(self, job: CronJob, now: Now) -> str | None:
         """Push like a client that asks for a durable job, so that it is stored along with the cron.
 
+        Returns:
+            The error with which the holder of its key refuses it: this run is lost, and counts (at most one job per
+            slot); None when all is well.
         Raises:
             PendingChangeError: the job that holds the key has a change under way. Nothing has changed.
         """
@@ -129,8 +137,9 @@ class CronFiring:
         )
         try:
             reply = self._admission.push(push, now)
-        except CommandError:
-            return  # the holder of its key refuses it: this run is lost, and counts (at most one job per slot)
+        except CommandError as error:
+            return str(error)
         if reply.outcome in (CREATED, REPLACED):
             key = push.unique_key
             self._state.jobs[reply.id].is_from_cron = key is not None and key.startswith(OVERLAP_PREFIX)
+        return None

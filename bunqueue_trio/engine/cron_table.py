@@ -45,6 +45,11 @@ class CronTable:
     def __len__(self) -> int:
         return len(self.by_name)
 
+    def job(self, name: str) -> CronJob | None:
+        """The cron of that name as it is now; None if there is none."""
+        cron = self.by_name.get(name)
+        return None if cron is None else cron.job
+
     def add(self, cron: Cron) -> None:
         """Take in a cron that the file holds."""
         self.by_name[cron.job.name] = cron

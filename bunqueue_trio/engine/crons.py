@@ -19,7 +19,7 @@ from bunqueue_trio.model.cron_replies import CronReply, CronsReply, MadeCron, Ma
 from bunqueue_trio.model.instant import Now
 from bunqueue_trio.model.job import Job, JobState
 from bunqueue_trio.model.replies import Reply
-from bunqueue_trio.model.transitions import CronChange, Transition, TransitionKind
+from bunqueue_trio.model.transitions import CronChange, CronNews, Transition, TransitionKind
 
 MAX_CRONS = 10_000  # each costs a heap entry, a row and, where the clock is set back, a search for its next run
 
@@ -58,7 +58,7 @@ class Crons:
         waiting = self._waiting_job(job) if former is not None and command.prevent_overlap is True else None
         if waiting is not None:
             self._state.stage_end(Transition(TransitionKind.REMOVE, waiting, waiting.record, JobState.GONE))
-        stage(self._state, job.name, Cron(job, timing))
+        stage(self._state, job.name, Cron(job, timing), CronNews.CREATED if former is None else CronNews.UPDATED)
         return MadeCronReply(
             cron=MadeCron(job.name, job.queue, job.schedule, job.repeat_every, job.next_run, job.timezone, job.priority)
         )
@@ -126,10 +126,12 @@ class Crons:
         return holder if holder.state in (JobState.READY, JobState.DELAYED) else None
 
 
-def stage(state: State, name: str, changed: Cron | None) -> None:
-    """Have the cron of that name become *changed*, or go, with the next commit."""
+def stage(
+    state: State, name: str, changed: Cron | None, news: CronNews | None = None, detail: str | None = None
+) -> None:
+    """Have the cron of that name become *changed*, or go, with the next commit; see `CronChange` for the news."""
     state.crons.hold(name, changed)
-    state.stage(CronChange(name, None if changed is None else changed.job))
+    state.stage(CronChange(name, None if changed is None else changed.job, news, detail))
 
 
 def sooner(timing: Timing, due_ms: float, now: Now) -> float:

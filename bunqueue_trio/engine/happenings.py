@@ -4,7 +4,7 @@ That list exists only while somebody listens; whoever brings a thing about asks 
 that a server without listeners pays one comparison. A thing has happened when it takes effect: at the commit, where a
 commit is promised. So nobody hears of a change that failed.
 
-Source: scheduling and flows, "Job events".
+Source: scheduling and flows, "Job events"; HTTP, system events.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw
 
+from bunqueue_trio.model.cron_job import CronJob
 from bunqueue_trio.model.events import Event, JobEvent, SystemEvent
 from bunqueue_trio.model.instant import Now
 from bunqueue_trio.model.job import Job, JobRecord
-from bunqueue_trio.model.transitions import Transition
+from bunqueue_trio.model.transitions import CronChange, CronNews, Transition
 
 RETRY, TO_DEAD_LETTERS = "retry", "move_to_dlq"
 """What becomes of a stalled job."""
@@ -163,6 +164,41 @@ def parent_failed(events: list[Event], parent: JobRecord, child_id: str, error: 
 def _flow_failed(events: list[Event], parent_id: str, child_id: str, queue: str, error: str, now: Now) -> None:
     data = {"parentJobId": parent_id, "failedChildId": child_id, "queue": queue, "error": error}
     events.append(SystemEvent("flow:failed", now.wall_ms, data))
+
+
+# crons
+
+
+def cron_changed(events: list[Event], change: CronChange, former: CronJob | None, now: Now) -> None:
+    """A cron has been made or replaced, has had its turn, or (perhaps after its last turn) has gone."""
+    job = change.job or former
+    assert job is not None
+    news = change.news
+    if news is CronNews.CREATED or news is CronNews.UPDATED:
+        _about_cron(events, news, job, now, **_definition(job))
+    elif news is CronNews.SKIPPED:
+        _about_cron(events, news, job, now, queue=job.queue, reason=change.detail)
+    elif news is CronNews.MISSED:
+        cron_missed(events, job, change.detail, now)
+    elif news is CronNews.FIRED:
+        _about_cron(events, news, job, now, queue=job.queue)
+    if change.job is None:
+        _about_cron(events, "deleted", job, now)
+
+
+def cron_missed(events: list[Event], job: CronJob, error: str | None, now: Now) -> None:
+    """A run of a cron has come to nothing, or has to be tried again."""
+    _about_cron(events, CronNews.MISSED, job, now, queue=job.queue, error=error or UNKNOWN_ERROR)
+
+
+def _about_cron(events: list[Event], news: str, job: CronJob, now: Now, **data: Any) -> None:
+    events.append(SystemEvent(f"cron:{news}", now.wall_ms, {"name": job.name, **data}))
+
+
+def _definition(job: CronJob) -> dict[str, Any]:
+    timing = {"pattern": job.schedule, "every": job.repeat_every}
+    given = {name: value for name, value in timing.items() if value is not None}
+    return {"queue": job.queue, **given, "nextRun": job.next_run}
 
 
 # queues and workers

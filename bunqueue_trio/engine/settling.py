@@ -21,6 +21,7 @@ from bunqueue_trio.model.transitions import (
     Amendment,
     CompletedRemoval,
     CronChange,
+    CronNews,
     Removal,
     SettingsChange,
     Staged,
@@ -87,12 +88,26 @@ class Settling:
             self._state.amended_count += 1
             self._state.history.amend(change.record)
         elif isinstance(change, CronChange):
-            self._state.crons.settle(change.name)
+            self._cron(change, now)
         else:
             self._remove_completed(change)
 
-    def drop(self, staged: list[Staged], now: Now) -> None:
-        """Their commit has failed: forget these changes, the last first."""
+    def _cron(self, change: CronChange, now: Now) -> None:
+        crons = self._state.crons
+        if self._state.events is not None:
+            happenings.cron_changed(self._state.events, change, crons.job(change.name), now)
+        crons.settle(change.name)
+
+    def _let_cron_go(self, change: CronChange, error: str | None, now: Now) -> None:
+        crons = self._state.crons
+        crons.let_go(change.name, now.wall_ms + RETRY_PAUSE_MS)
+        if self._state.events is not None and change.news is CronNews.FIRED:
+            job = crons.job(change.name)
+            assert job is not None
+            happenings.cron_missed(self._state.events, job, error, now)
+
+    def drop(self, staged: list[Staged], now: Now, error: str | None = None) -> None:
+        """Their commit has failed, with that error: forget these changes, the last first."""
         state = self._state
         for change in reversed(staged):
             if isinstance(change, SettingsChange):
@@ -107,7 +122,7 @@ class Settling:
                 state.amending.discard(change.record.id)
                 continue
             if isinstance(change, CronChange):
-                state.crons.let_go(change.name, now.wall_ms + RETRY_PAUSE_MS)
+                self._let_cron_go(change, error, now)
                 continue
             job = change.job
             state.queues[change.record.queue].staged_count -= 1

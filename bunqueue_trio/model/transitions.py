@@ -6,7 +6,7 @@ the state before. A commit that fails therefore leaves nothing to undo: the chan
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING
 
 from msgspec import Raw, Struct
@@ -131,11 +131,27 @@ class CompletedRemoval(Struct, gc=False, eq=False):
     kept_ids: list[str]
 
 
+class CronNews(StrEnum):
+    """What has become of a cron, but for its end; the names of the wire."""
+
+    CREATED = "created"
+    UPDATED = "updated"
+    FIRED = "fired"
+    SKIPPED = "skipped"
+    MISSED = "missed"
+
+
 class CronChange(Struct, gc=False, eq=False):
-    """A cron as it will be, or None when it goes. A job that it pushes is staged beside it, in the same transaction."""
+    """A cron as it will be, or None when it goes. A job that it pushes is staged beside it, in the same transaction.
+
+    For those who listen: ``news`` is what the change means to them, ``detail`` the reason of a skip or the error of a
+    run that came to nothing.
+    """
 
     name: str
     job: CronJob | None
+    news: CronNews | None = None
+    detail: str | None = None
 
 
 Staged = Transition | SettingsChange | Removal | Amendment | CompletedRemoval | CronChange

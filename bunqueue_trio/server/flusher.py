@@ -179,7 +179,7 @@ class Flusher:
         self.failed_count += 1
         was_degraded = broker.storage_health.is_degraded
         broker.storage_health.failed(error, now.wall_ms)
-        broker.engine.rejected(changes, lambda: snapshot.restore(broker.engine.state.changes), now)
+        broker.engine.rejected(changes, lambda: snapshot.restore(broker.engine.state.changes), now, error=str(error))
         broker.forget_unborn()
         if broker.storage_health.is_disk_full and not was_degraded:
             log.error("DISK FULL: SQLite cannot write, persistence degraded", error=str(error))

@@ -5,6 +5,7 @@ import random
 import pytest
 import trio
 
+from bunqueue_trio.errors import StorageError
 from bunqueue_trio.ids import Ids
 from bunqueue_trio.model.commands import RegisterWorker
 from bunqueue_trio.model.events import JobEvent, SystemEvent
@@ -156,3 +157,24 @@ async def test_system_events_are_no_job_events(rig: Rig, autojump_clock):
         rig.push("b", dependsOn=["a"])
 
         assert [event.event for event in subscription.take_nowait()] == ["job:waiting-children"]
+
+
+# crons
+
+
+async def test_a_run_of_a_cron_is_told_when_its_flush_has_ended_and_missed_with_the_error_of_the_file(
+    rig: Rig, ear: Ear, autojump_clock
+):
+    rig.talker().say("Cron", name="c", queue=QUEUE, repeatEvery=1_000, preventOverlap=False)
+    await trio.sleep(0.5)
+    assert ear.heard() == [["cron:created"]]
+    with rig.broker.events.subscribe() as subscription:
+        rig.store.fail_always = StorageError("disk trouble")
+        await trio.sleep(1)
+        missed = subscription.take_nowait()
+        rig.store.heal()
+        await trio.sleep(3)
+        fired = subscription.take_nowait()
+
+    assert [(event.event, event.data["error"]) for event in missed] == [("cron:missed", "disk trouble")]
+    assert [event.event for event in fired if isinstance(event, SystemEvent)].count("cron:fired") >= 1

@@ -33,7 +33,9 @@ def at(text: str, **engine_options) -> EngineHarness:
 def waiting(harness: EngineHarness) -> list[str]:
     """When the jobs that have not begun are to run, UTC."""
     due = sorted(job.record.run_at for job in harness.engine.state.jobs.values())
-    return [datetime.fromtimestamp(moment / 1_000, UTC).replace(tzinfo=None).isoformat(" ", "minutes") for moment in due]
+    return [
+        datetime.fromtimestamp(moment / 1_000, UTC).replace(tzinfo=None).isoformat(" ", "minutes") for moment in due
+    ]
 
 
 def complete(harness: EngineHarness) -> None:
