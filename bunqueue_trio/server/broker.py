@@ -339,7 +339,10 @@ class Broker:
 
     def tick(self, now: Now) -> None:
         """Do what has become due, and end the waits whose time is over."""
+        staged_before = len(self.engine.state.changes.staged)
         self.engine.tick(now)
+        if len(self.engine.state.changes.staged) > staged_before:
+            self.ticket.is_awaited = True  # runs of crons: whoever waits for their jobs must not wait for a window too
         self.serve_waiters(now)
         self.job_waits.answer_ended()
         self.publish_events()

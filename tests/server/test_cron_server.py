@@ -4,6 +4,7 @@ import pytest
 import trio
 
 from bunqueue_trio.errors import StorageError
+from bunqueue_trio.server.flusher import WINDOW_MS as FLUSH_WINDOW_MS
 from tests.server.fakes import QUEUE, Rig, pull, settle_down, wait_for
 
 WINDOW_MS = 20  # how late a job may be there: the flush that carries it
@@ -49,6 +50,18 @@ async def test_a_waiting_pull_gets_each_job_at_its_time(rig: Rig, autojump_clock
         assert talker.take() == [{"ok": True}]
 
     assert shown(rig)["executions"] == 5
+
+
+async def test_the_flush_that_carries_a_run_waits_for_no_others(rig: Rig, autojump_clock):
+    put(rig, repeatEvery=1_000)
+    await trio.sleep(0.5)
+    due_ms = shown(rig)["nextRun"]
+    talker = rig.talker()
+    talker.segment(pull(timeout=5_000))
+
+    await wait_for(lambda: talker.replies)
+
+    assert rig.clock.now().wall_ms - due_ms < FLUSH_WINDOW_MS / 2
 
 
 async def test_an_immediate_one_does_not_wait_for_the_next_look_at_the_clock(rig: Rig, autojump_clock):
