@@ -26,7 +26,7 @@ from bunqueue_trio.model.cron_job import OVERLAP_PREFIX, CronJob, CronOptions
 from bunqueue_trio.model.instant import Now
 from bunqueue_trio.model.transitions import CronNews
 
-FIRINGS_PER_TICK = 100  # a tick that finds more goes on in the next one, so that commands get their turn
+FIRINGS_PER_TICK = 20  # some ms; a tick that finds more goes on in the next one, so that commands get their turn
 RETRY_PAUSE_MS = 1_000  # between two tries to store a run
 BUSY_PAUSE_MS = 20  # a commit or two: how long a run waits for a change of the job that holds its key
 OVERLAP_SHARE = 0.8  # of an interval that has to pass between two runs, however late the first one was
@@ -50,7 +50,7 @@ class CronFiring:
         """Queues that a live worker lists; found at most once per tick."""
 
     def fire_due(self, now: Now) -> None:
-        """See to the crons that are due, in the order of their times. At most 100 a call; none while stopping."""
+        """See to the crons that are due, in the order of their times. At most 20 a call; none while stopping."""
         table = self._state.crons
         if not table.due or not self._state.hands_out:
             return

@@ -45,6 +45,11 @@ class CronTable:
     def __len__(self) -> int:
         return len(self.by_name)
 
+    @property
+    def unborn_count(self) -> int:
+        """How many new ones wait for their commit. Cost: a look at each change."""
+        return sum(name not in self.by_name for name in self.pending)
+
     def job(self, name: str) -> CronJob | None:
         """The cron of that name as it is now; None if there is none."""
         cron = self.by_name.get(name)

@@ -6,9 +6,11 @@ Source: scheduling and flows, "Cron"; SD-1 to SD-7.
 """
 
 from datetime import UTC, tzinfo
+from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
+from bunqueue_trio.engine.cron.pattern import Pattern
 from bunqueue_trio.engine.cron.timing import SMALL_STEP_MS, Timing, first_run, open_timing, run_at_start
 from bunqueue_trio.engine.cron_table import Cron, CronTable
 from bunqueue_trio.engine.state import PendingChangeError, State
@@ -34,6 +36,8 @@ class Crons:
     def __init__(self, state: State, *, local_zone: tzinfo = UTC) -> None:
         self._state = state
         self._local_zone = local_zone
+        self._patterns: WeakValueDictionary[tuple[str, str | None], Pattern] = WeakValueDictionary()
+        """Those in use, by expression and zone: a thousand crons of one schedule look for their next run once."""
 
     def put(self, command: c.Cron, now: Now) -> MadeCronReply:
         """Make a cron, or replace the definition of the one of that name: only its executions and its place stay.
@@ -45,12 +49,13 @@ class Crons:
             ValidationError: the expression or the zone; nothing has changed.
             LimitError: there are 10,000 already.
         """
-        timing = open_timing(command.schedule, command.repeat_every, command.timezone, local_zone=self._local_zone)
+        timing = self._timing(command.schedule, command.repeat_every, command.timezone)
         next_run = first_run(timing, now.wall_ms)
         table = self._settled(command.name)
         former = table.by_name.get(command.name)
         if former is None:
-            if len(table) + len(table.pending) >= MAX_CRONS:
+            # Changes of old ones, such as runs on their way into the file, take no place; seldom they have to be told.
+            if len(table) + len(table.pending) >= MAX_CRONS and len(table) + table.unborn_count >= MAX_CRONS:
                 raise LimitError(f"Too many cron jobs (max {MAX_CRONS})")
             if command.immediately:
                 next_run = now.wall_ms
@@ -91,7 +96,7 @@ class Crons:
         Raises:
             ValidationError: it cannot be understood; it stays in the file.
         """
-        timing = open_timing(job.schedule, job.repeat_every, job.timezone, local_zone=self._local_zone)
+        timing = self._timing(job.schedule, job.repeat_every, job.timezone)
         skips_missed = job.skip_missed_on_restart or job.skip_if_no_worker
         next_run = run_at_start(timing, job.next_run, now.wall_ms, skips_missed=skips_missed)
         if next_run is not None and next_run > now.wall_ms:
@@ -103,6 +108,16 @@ class Crons:
             stage(self._state, job.name, None)
         elif moved != job:
             stage(self._state, job.name, Cron(moved, timing))
+
+    def _timing(self, schedule: str | None, repeat_every_ms: float | None, timezone: str | None) -> Timing:
+        """As `open_timing`; patterns are shared."""
+        shared = self._patterns.get((schedule, timezone)) if schedule else None
+        if shared is not None:
+            return shared
+        timing = open_timing(schedule, repeat_every_ms, timezone, local_zone=self._local_zone)
+        if schedule and isinstance(timing, Pattern):
+            self._patterns[schedule, timezone] = timing
+        return timing
 
     def _find(self, name: str | None) -> Cron:
         cron = None if name is None else self._state.crons.by_name.get(name)

@@ -361,7 +361,9 @@ class CronMachine(RuleBasedStateMachine):
             if left <= 0:
                 return
 
-    @rule(ms=st.sampled_from([-1_500, 1_500, -61_500, 90_000, -3 * 3_600_000, 6 * 3_600_000, 400 * DAY_MS, -400 * DAY_MS]))
+    @rule(
+        ms=st.sampled_from([-1_500, 1_500, -61_500, 90_000, -3 * 3_600_000, 6 * 3_600_000, 400 * DAY_MS, -400 * DAY_MS])
+    )
     def jump(self, ms: float) -> None:
         """The wall clock is set: at most one run makes up for what was missed, and nothing falls silent."""
         self.flush()
@@ -380,7 +382,11 @@ class CronMachine(RuleBasedStateMachine):
 
     # ends
 
-    @rule(is_written=st.booleans(), down_ms=st.sampled_from([0, 3_000, 7_200_000]), jump_ms=st.sampled_from([0, 0, -5_000]))
+    @rule(
+        is_written=st.booleans(),
+        down_ms=st.sampled_from([0, 3_000, 7_200_000]),
+        jump_ms=st.sampled_from([0, 0, -5_000]),
+    )
     def kill(self, is_written: bool, down_ms: float, jump_ms: float) -> None:
         """The process dies on either side of its commit; what was not written has not happened."""
         flight = self.flight if self.flight is not None else self.take()

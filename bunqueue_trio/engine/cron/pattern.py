@@ -36,19 +36,24 @@ class Pattern:
         self._zone = zone
         self._search = WallSearch(expression)
         self._has_every_hour = expression.has_every_hour
+        # The last question and its answer, which holds for every moment between the two: crons that share a pattern
+        # come due together, and each asks the same.
+        self._asked_s, self._found_s = END_S, END_S
 
     def next_run(self, after_ms: float) -> float | None:
         """The first instant strictly later than *after_ms*, epoch ms, a whole second; None if there is none.
 
         Moments before 1970 count as 1970.
 
-        Cost: 0.1 ms; at most some 15 ms, once, for what fires rarely or never.
+        Cost: 0.1 ms, next to nothing when asked again; at most some 15 ms for what fires rarely or never.
         """
         start_s = max(0, int(after_ms // 1_000)) + 1
         if start_s >= END_S:
             return None
-        found = _earliest(self._from_gap_behind(start_s), self._from(start_s))
-        return None if found is None else found * 1_000.0
+        if not self._asked_s <= start_s <= self._found_s:
+            found = _earliest(self._from_gap_behind(start_s), self._from(start_s))
+            self._asked_s, self._found_s = start_s, END_S if found is None else found
+        return None if self._found_s >= END_S else self._found_s * 1_000.0
 
     def first_run(self, now_ms: float) -> float | None:
         """When a cron that is made at *now_ms* fires first."""

@@ -10,6 +10,7 @@ from bunqueue_trio.errors import ValidationError
 
 NEITHER: Final = "Cron job must have either schedule or repeatEvery"
 NEVER: Final = PREFIX + "Cron expression has no future occurrences"
+FARTHEST_MS: Final = 2**53 - 1  # beyond it not every whole number is a float
 SMALL_STEP_MS: Final = 60_000  # a clock set back by less makes nothing run twice for one time of day
 
 
@@ -36,8 +37,8 @@ class Interval:
         self._every_ms = int(every_ms)
 
     def first_run(self, now_ms: float) -> float:
-        """One interval from now."""
-        return now_ms + self._every_ms
+        """One interval from now. One of ages begins where moments are still exact, else its grid would not be."""
+        return float(min(int(now_ms) + self._every_ms, FARTHEST_MS))
 
     def run_after(self, due_ms: float, now_ms: float) -> float:
         """The next run of the grid; those missed are passed over. Arithmetic, not a loop over them."""

@@ -1,5 +1,7 @@
 """Crons by command: made, replaced, shown, removed; nothing before its commit."""
 
+import gc
+
 import pytest
 
 from bunqueue_trio.engine import crons
@@ -219,6 +221,37 @@ def test_definitions_on_their_way_count_too(harness, monkeypatch):
             harness.send("Cron", name=name, queue="q", repeatEvery=1_000)
         assert harness.refusal("Cron", name="c", queue="q", repeatEvery=1_000) == "Too many cron jobs (max 2)"
         harness.commit()
+
+
+def test_runs_on_their_way_into_the_file_take_no_place(harness, monkeypatch):
+    monkeypatch.setattr(crons, "MAX_CRONS", 3)
+    for name in ("a", "b"):
+        put(harness, name, repeatEvery=1_000)
+    with harness.pending():
+        harness.advance(1_000)
+        assert len(harness.engine.state.crons.pending) == 2
+        harness.send("Cron", name="c", queue="q", repeatEvery=1_000)
+        assert harness.refusal("Cron", name="d", queue="q", repeatEvery=1_000) == "Too many cron jobs (max 3)"
+        harness.commit()
+
+    assert names(harness) == ["a", "b", "c"]
+
+
+def test_crons_of_one_schedule_and_zone_share_their_arithmetic_while_there_are_any(harness):
+    for name, zone in (("a", "UTC"), ("b", "UTC"), ("c", "Asia/Tokyo"), ("d", None)):
+        put(harness, name, schedule="0 0 29 2 *", timezone=zone)
+
+    a, b, c, d = (cron.timing for cron in harness.engine.state.crons.by_name.values())
+    assert a is b
+    assert len({id(a), id(c), id(d)}) == 3
+    assert len(harness.engine.crons._patterns) == 3
+    del a, b, c, d
+    for name in "abcd":
+        harness.send("CronDelete", name=name)
+    harness.advance(0)  # what was due is let go
+    harness.batches.clear()
+    gc.collect()
+    assert len(harness.engine.crons._patterns) == 0
 
 
 def test_a_definition_that_is_replaced_again_and_again_leaves_nothing_behind(harness):

@@ -1,6 +1,6 @@
 """Patterns in zones: what happens around the changes of daylight saving, and at the ends of time."""
 
-from datetime import datetime
+from datetime import UTC, datetime
 
 import pytest
 
@@ -286,3 +286,23 @@ def test_a_pattern_that_has_ended_keeps_its_last_run():
 
     assert pattern.rearmed(new_year, new_year + 1) == new_year
     assert pattern.run_after(new_year, new_year) is None
+
+
+def test_a_question_between_the_last_one_and_its_answer_is_not_looked_up():
+    pattern = Pattern(parse("0 9 * * *"), UTC)
+    nine = pattern.next_run(0)
+    pattern._search = None
+
+    assert [pattern.next_run(after) for after in (0, 1, 5_000, nine - 1)] == [nine] * 4
+    with pytest.raises(AttributeError):
+        pattern.next_run(nine)
+
+
+def test_that_there_is_none_is_remembered_too():
+    pattern = Pattern(parse("0 0 30 2 *"), UTC)
+    assert pattern.next_run(5_000) is None
+    pattern._search = None
+
+    assert [pattern.next_run(after) for after in (5_000, 1e12, 1e15)] == [None] * 3
+    with pytest.raises(AttributeError):
+        pattern.next_run(3_000)

@@ -141,3 +141,13 @@ def test_a_pattern_that_ended_while_the_server_was_down_never_runs_again():
     ended = open_timing("0 0 0 1 1 * 2026", None, None, local_zone=UTC)
 
     assert run_at_start(ended, NOW - 14 * 24 * HOUR, NOW, skips_missed=True) is None
+
+
+@pytest.mark.parametrize("every_ms", [2**53 - 1, 2**53 - 2, 2**53 - 2_000_000_000_000])
+def test_an_interval_without_end_begins_far_away_and_stays_there(every_ms):
+    now_ms = 1_800_000_000_000.0
+    timing = open_timing(None, every_ms, None, local_zone=UTC)
+    due_ms = timing.first_run(now_ms)
+
+    assert due_ms == min(now_ms + every_ms, 2**53 - 1)
+    assert timing.rearmed(due_ms, now_ms + 1) == due_ms
