@@ -197,7 +197,8 @@ def release(state: State, job: Job, now: Now, *, is_orderly: bool) -> None:
         policies.bury(state, job, retries.WORKER_LOST, error, now)
     else:
         charge = 0 if is_orderly else 1
-        retries.take_back(state, job, TakenBack.DISCONNECT, now, attempts=charge, stalls=0, run_at=record.run_at)
+        run_at = min(record.run_at, now.wall_ms)  # its time has come once, also when the clock was set back since
+        retries.take_back(state, job, TakenBack.DISCONNECT, now, attempts=charge, stalls=0, run_at=run_at)
 
 
 def look_at(state: State, job: Job, armed_for_mono_ms: float, now: Now) -> None:
@@ -273,7 +274,8 @@ def _expire(state: State, job: Job, lease: Lease, now: Now) -> None:
     if reason is None:
         if state.events is not None:
             happenings.stalled(state.events, record, None, now)
-        retries.take_back(state, job, TakenBack.EXPIRY, now, attempts=1, stalls=1, run_at=record.run_at)
+        run_at = min(record.run_at, now.wall_ms)
+        retries.take_back(state, job, TakenBack.EXPIRY, now, attempts=1, stalls=1, run_at=run_at)
         return
     record.attempts += 1
     record.stall_count += 1

@@ -140,6 +140,32 @@ def test_t1_no_wide_integer_leaves_the_server_and_every_legal_form_comes_in(serv
 
 
 @pytest.mark.slow
+def test_t1_crons_travel_in_narrow_integers_too(server: ServerProcess) -> None:
+    with server.connect() as client:
+        scan = Scanner(client)
+        numbers = {"priority": 5.0, "maxLimit": 2**34, "dedup": {"ttl": 2**40}}
+        options = {"delay": 5_000.0, "timeout": 60_000.0, "backoff": {"type": "fixed", "delay": 1_000.0}}
+        made = scan.ask(
+            "Cron", name="c", queue="q", data={"at": 2**40, 7: [2**63]}, repeatEvery=2**33, **numbers, jobOptions=options,
+            immediately=True,
+        )  # fmt: skip
+        assert made["ok"], made
+        assert made["cron"]["repeatEvery"] == 2**33
+        assert scan.ask("Cron", name="d", queue="q", repeatEvery=60_000.0, schedule="0 9 * * *")["ok"]
+        for command in ("CronGet", "CronDelete"):
+            assert scan.ask(command, name="nobody") == {"ok": False, "error": "Cron job not found"}
+        wait_until(lambda: scan.ask("CronGet", name="c")["cron"]["executions"], "the cron has fired")
+        [first, second] = scan.ask("CronList")["crons"]
+        assert (first["nextRun"], first["maxLimit"]) == (made["cron"]["nextRun"] + 2**33, 2**34)
+        assert second["repeatEvery"] == 60_000
+        pulled = scan.ask("PULL", queue="q", owner="w", timeout=10_000.0)
+        assert pulled["job"]["data"] == {"at": float(2**40), "7": [float(2**63)]}
+        assert scan.ask("ACK", id=pulled["job"]["id"], token=pulled["token"])["ok"]
+        assert scan.ask("DashboardOverview")["ok"]
+    check_closing(server, ["q"], [pulled["job"]["id"]])
+
+
+@pytest.mark.slow
 def test_t1_extensions_are_carried_dropped_or_refused_but_never_close_the_connection(server: ServerProcess) -> None:
     """``undefined`` counts as absent in fields and is kept in data, as time stamps are; others are no frame of ours."""
     undefined, stamp = msgpack.ExtType(0, b"\0"), msgpack.Timestamp(1_700_000_000)

@@ -3,9 +3,9 @@
 ``BUNQUEUE_STATEFUL_EXAMPLES`` and ``BUNQUEUE_STATEFUL_STEPS`` make the search larger, and different in every run.
 
 The file is the witness. Of each commit the rows before and after are compared: a cron has had its turn exactly when the
-model says so, its executions grow by as many as it has made jobs, its next run is the first one later than the moment of
-the decision, and intervals keep their phase. A commit that is refused, or lost in a kill, changes none of this, so that
-nothing is counted that did not happen, and nothing happens that was not counted.
+model says so, its executions grow by as many as it has made jobs, its next run is the first one later than the moment
+of the decision, and intervals keep their phase. A commit that is refused, or lost in a kill, changes none of this, so
+that nothing is counted that did not happen, and nothing happens that was not counted.
 """
 
 import os
@@ -39,6 +39,8 @@ GRIDS = {"*/5 * * * * *": (5_000, 0), "* * * * *": (60_000, 0), "30 7 * * * *": 
 """Expressions whose runs are so many ms apart, and how far from the full hour."""
 DAILY = "15 30 2 * * *"
 
+gaps = st.sampled_from([0, 3_000, 7_200_000])
+jumps = st.sampled_from([-1_500, 1_500, -61_500, 90_000, -3 * 3_600_000, 6 * 3_600_000, 400 * DAY_MS, -400 * DAY_MS])
 names = st.sampled_from(NAMES)
 timings = st.one_of(
     st.fixed_dictionaries({"repeatEvery": st.sampled_from([1_000, 7_000, 60_000])}),
@@ -46,12 +48,11 @@ timings = st.one_of(
     st.just({"schedule": DAILY, "timezone": "Europe/Rome"}),
 )
 switches = st.fixed_dictionaries(
-    {"maxLimit": st.sampled_from([None, 1, 2, 5])},
+    {"maxLimit": st.sampled_from([None, None, 1, 2, 5]), "preventOverlap": st.sampled_from([False, False, False, None])},
     optional={
         "immediately": st.just(True),
         "skipMissedOnRestart": st.booleans(),
-        "skipIfNoWorker": st.booleans(),
-        "preventOverlap": st.sampled_from([False, False, None]),
+        "skipIfNoWorker": st.sampled_from([False, False, True]),
     },
 )
 
@@ -147,7 +148,8 @@ class CronMachine(RuleBasedStateMachine):
 
     def check_turn(self, turn: Turn, old: Row | None, new: Row | None, made: int) -> None:
         if turn.kind == "put":
-            assert (new is not None) and made == 0
+            assert new is not None
+            assert made == 0
             assert new.executions == (0 if old is None else old.executions)
             is_at_once = old is None and turn.fields is not None and turn.fields.get("immediately")
             if is_at_once:
@@ -345,6 +347,19 @@ class CronMachine(RuleBasedStateMachine):
         self.harness.clock.advance(ms)
         self.tick()
 
+    @rule(success=st.sampled_from([False, False, True]), dies=st.sampled_from([False, False, True]))
+    def run_next(self, success: bool, dies: bool) -> None:
+        """Whatever is due next becomes due; its commit succeeds, fails, or dies with the process."""
+        self.flush()
+        due_ms = self.harness.engine.state.crons.next_due_ms()
+        if due_ms < self.wall + 2 * DAY_MS:
+            self.harness.clock.advance(max(0.0, due_ms - self.wall))
+            self.tick()
+            if dies:
+                self.kill_now(is_written=success)
+            elif (flight := self.take()) is not None:
+                self.settle(flight, success=success)
+
     @rule(ms=st.sampled_from([1_000, 10_000, 61_000]), beats=st.booleans())
     def live(self, ms: float, beats: bool) -> None:
         """Time passes as in a healthy server."""
@@ -388,6 +403,9 @@ class CronMachine(RuleBasedStateMachine):
         jump_ms=st.sampled_from([0, 0, -5_000]),
     )
     def kill(self, is_written: bool, down_ms: float, jump_ms: float) -> None:
+        self.kill_now(is_written, down_ms, jump_ms)
+
+    def kill_now(self, is_written: bool, down_ms: float = 0, jump_ms: float = 0) -> None:
         """The process dies on either side of its commit; what was not written has not happened."""
         flight = self.flight if self.flight is not None else self.take()
         if flight is not None and is_written:

@@ -36,9 +36,9 @@ def runs(text: str, zone: str, start: datetime, end: datetime) -> list[datetime]
     return found
 
 
-def steps(start: datetime, end: datetime, minutes: int) -> list[datetime]:
-    count = (end - start) // timedelta(minutes=minutes)
-    return [start + timedelta(minutes=minutes * number) for number in range(1, count + 1)]
+def steps(start: datetime, end: datetime, minutes: int = 0, *, seconds: int = 0) -> list[datetime]:
+    step = timedelta(minutes=minutes, seconds=seconds)
+    return [start + step * number for number in range(1, (end - start) // step + 1)]
 
 
 def full_hours(zone: str, start: datetime, end: datetime) -> list[datetime]:
@@ -109,6 +109,25 @@ def test_a_minutely_run_comes_every_minute_of_the_hours_around_a_change(zone):
         start, end = change - timedelta(hours=1), change + timedelta(hours=3)
 
         assert runs("* * * * *", zone, start, end) == steps(start, end, 1)
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_a_run_every_second_comes_every_second_of_the_minute_around_a_change(zone):
+    for change in changes(zone, *SPAN):
+        at = change + timedelta(minutes=30)
+        start, end = at - timedelta(seconds=30), at + timedelta(seconds=30)
+
+        assert runs("* * * * * *", zone, start, end) == steps(start, end, seconds=1)
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_a_run_at_a_second_comes_at_that_second_of_each_minute_around_a_change(zone):
+    for change in changes(zone, *SPAN):
+        at = change + timedelta(minutes=30)
+        start, end = at - timedelta(minutes=10), at + timedelta(minutes=10)
+
+        seventeenth = [moment for moment in steps(start, end, seconds=1) if moment.second == 17]
+        assert runs("17 * * * * *", zone, start, end) == seventeenth
 
 
 @pytest.mark.slow
