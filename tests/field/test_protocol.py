@@ -145,10 +145,8 @@ def test_t1_crons_travel_in_narrow_integers_too(server: ServerProcess) -> None:
         scan = Scanner(client)
         numbers = {"priority": 5.0, "maxLimit": 2**34, "dedup": {"ttl": 2**40}}
         options = {"delay": 5_000.0, "timeout": 60_000.0, "backoff": {"type": "fixed", "delay": 1_000.0}}
-        made = scan.ask(
-            "Cron", name="c", queue="q", data={"at": 2**40, 7: [2**63]}, repeatEvery=2**33, **numbers, jobOptions=options,
-            immediately=True,
-        )  # fmt: skip
+        fields = {"data": {"at": 2**40, 7: [2**63]}, "repeatEvery": 2**33, "immediately": True, **numbers}
+        made = scan.ask("Cron", name="c", queue="q", jobOptions=options, **fields)
         assert made["ok"], made
         assert made["cron"]["repeatEvery"] == 2**33
         assert scan.ask("Cron", name="d", queue="q", repeatEvery=60_000.0, schedule="0 9 * * *")["ok"]

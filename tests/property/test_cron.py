@@ -221,8 +221,11 @@ def test_nothing_lies_between_a_moment_and_its_next_run(minute, hour, zone_name,
     found = pattern.next_run(after)
     assert found is not None
 
-    # Asked again on the way, the answer is the same; asked from behind, it is later.
+    # Asked again on the way, the answer is the same, remembered or not; asked from behind, it is later.
+    afresh = Pattern(parse(f"{minute} {hour} * * *"), find_zone(zone_name))
+    assert afresh.next_run(min(after + step, found - 1)) == found
     assert pattern.next_run(min(after + step, found - 1)) == found
+    assert pattern.next_run(after) == found
     assert pattern.next_run(found + step) > found + step
 
 

@@ -4,6 +4,7 @@ import pytest
 import trio
 
 from bunqueue_trio.errors import StorageError
+from bunqueue_trio.model import commands as c
 from bunqueue_trio.server.flusher import WINDOW_MS as FLUSH_WINDOW_MS
 from tests.server.fakes import QUEUE, Rig, pull, settle_down, wait_for
 
@@ -110,6 +111,21 @@ async def test_a_file_that_refuses_is_tried_again_with_pauses_and_the_run_is_mad
     assert (shown(rig)["executions"], rig.call("Count", queue=QUEUE)["count"]) == (1, 1)
     [(executions,)] = rig.store.connection.execute("SELECT executions FROM cron_jobs")
     assert executions == 1
+
+
+@pytest.mark.parametrize("command", [c.CronDelete(name="c"), c.Cron(name="c", queue=QUEUE, repeat_every=60_000)])
+async def test_a_cron_that_is_hardly_ever_at_rest_can_be_removed_and_replaced(rig: Rig, autojump_clock, command):
+    put(rig, repeatEvery=1, preventOverlap=False, jobOptions={"removeOnComplete": True})
+    await trio.sleep(0.1)
+    assert shown(rig)["executions"] > 20
+
+    with trio.fail_after(5):
+        reply = await rig.broker.answer(command)
+    assert reply.ok
+    before = rig.call("Count", queue=QUEUE)["count"]
+    await trio.sleep(1)
+
+    assert rig.call("Count", queue=QUEUE)["count"] == before
 
 
 async def test_while_the_server_stops_there_are_no_new_jobs(rig: Rig, autojump_clock):

@@ -285,6 +285,19 @@ def test_a_new_definition_forgets_the_last_run(harness):
     assert shown(harness)["executions"] == 2
 
 
+def test_a_new_definition_forgets_the_last_run_also_when_the_clock_jumps(harness):
+    definition = {"repeatEvery": 10_000, "preventOverlap": False}
+    put(harness, immediately=True, **definition)
+    harness.advance(0)
+    put(harness, **definition)
+
+    harness.skew(10_000)
+    assert shown(harness)["executions"] == 2
+    harness.skew(10_000)
+
+    assert shown(harness)["executions"] == 2
+
+
 def test_a_schedule_knows_no_such_window(harness):
     put(harness, schedule="* * * * * *", preventOverlap=False)
 

@@ -784,3 +784,20 @@ def test_a_lease_whose_ack_could_not_be_committed_ends_after_all(harness):
         harness.advance(leases.STALL_RECHECK_MS)
 
     assert (harness.state(job_id), harness.shown(job_id)["attempts"]) == ("waiting", 1)
+
+
+@pytest.mark.parametrize("loss", ["connection", "lease"])
+def test_a_job_that_is_lost_after_the_clock_was_set_back_is_ready_at_once(loss):
+    harness = EngineHarness()
+    harness.connect(2)
+    job_id = harness.push()
+    harness.pull(connection=2, lockTtl=5_000)
+    harness.skew(-12 * 3_600_000)
+
+    if loss == "connection":
+        harness.disconnect(2)
+    else:
+        harness.advance(8_000)
+
+    assert harness.state(job_id) == "waiting"
+    assert harness.pull_id() == job_id

@@ -4,6 +4,7 @@ Hourly runs of ten years and minutely runs of days are marked slow; of both, tho
 every time.
 """
 
+from bisect import bisect_right
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 
 import pytest
@@ -87,6 +88,20 @@ def test_a_daily_run_comes_once_a_day(zone, at):
     # By the rules of Python a wall time that does not exist is moved by the gap, one that exists twice comes first.
     assert found == [datetime.combine(day, at, local).astimezone(UTC) for day in DAYS]
     assert [moment.astimezone(local).date() for moment in found] == DAYS
+
+
+@pytest.mark.parametrize("zone", ZONES)
+@pytest.mark.parametrize("at", [time(1, 30), time(2, 15)])
+def test_around_a_change_a_daily_run_is_found_from_every_moment(zone, at):
+    local = find_zone(zone)
+    expression = parse(f"{at.minute} {at.hour} * * *")
+    daily = [datetime.combine(day, at, local).astimezone(UTC) for day in DAYS]
+    for change in changes(zone, *SPAN):
+        for moment in steps(change - timedelta(hours=2), change + timedelta(hours=3), 10):
+            expected = daily[bisect_right(daily, moment)]
+
+            # One that has been asked before would remember its answer.
+            assert Pattern(expression, local).next_run(moment.timestamp() * 1_000) == expected.timestamp() * 1_000
 
 
 @pytest.mark.parametrize("zone", ZONES)
