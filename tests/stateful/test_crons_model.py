@@ -73,8 +73,6 @@ class Row:
     skips_missed: bool
     needs_worker: bool
     is_exclusive: bool
-    jobs: int
-    """How many jobs of that name the file holds: none is ever removed here."""
 
     @property
     def is_exhausted(self) -> bool:
@@ -105,7 +103,7 @@ class CronMachine(RuleBasedStateMachine):
         self.flight: Flight | None = None
         self.turns: dict[str, Turn] = {}
         self.fired_mono: dict[str, float] = {}
-        self.last_seen: float | None = None
+        self.seen_mono: float | None = None
         self.kills = 0
         self.harness.tick()
         for name, (timing, fields) in zip(NAMES, crons, strict=False):
@@ -123,15 +121,12 @@ class CronMachine(RuleBasedStateMachine):
     # the file
 
     def rows(self) -> dict[str, Row]:
-        made = dict.fromkeys(NAMES, 0)
-        for (data,) in self.connection.execute("SELECT data FROM jobs"):
-            made[msgpack.unpackb(data)["name"]] += 1
         columns = (
             "name, next_run, executions, max_limit, schedule, repeat_every, skip_missed_on_restart, "
             "skip_if_no_worker, prevent_overlap"
         )
         return {
-            name: Row(float(run), done, limit, schedule, every, bool(missed), bool(worker), bool(alone), made[name])
+            name: Row(float(run), done, limit, schedule, every, bool(missed), bool(worker), bool(alone))
             for name, run, done, limit, schedule, every, missed, worker, alone in self.connection.execute(
                 f"SELECT {columns} FROM cron_jobs"
             )
@@ -143,18 +138,22 @@ class CronMachine(RuleBasedStateMachine):
         after, made_after = self.rows(), self.made()
         carried = {change.name for change in flight.changes.staged if isinstance(change, CronChange)}
         for name in NAMES:
-            made = made_after[name] - made_before[name]
+            made = len(made_after[name] - made_before[name])
             if name in carried:
                 self.check_turn(self.turns[name], before.get(name), after.get(name), made)
             else:
                 assert before.get(name) == after.get(name)
                 assert made == 0, "a job without its count"
 
-    def made(self) -> dict[str, int]:
-        made = dict.fromkeys(NAMES, 0)
-        for (data,) in self.connection.execute("SELECT data FROM jobs"):
-            made[msgpack.unpackb(data)["name"]] += 1
-        return made
+    def made(self) -> dict[str, set[str]]:
+        """Ids of the jobs of each cron, those among the dead letters included, which end some day."""
+        found: dict[str, set[str]] = {name: set() for name in NAMES}
+        for job_id, data in self.connection.execute("SELECT id, data FROM jobs"):
+            found[msgpack.unpackb(data)["name"]].add(job_id)
+        for (entry,) in self.connection.execute("SELECT entry FROM dlq"):
+            job = msgpack.unpackb(entry)["job"]
+            found[job["data"]["name"]].add(job["id"])
+        return found
 
     def check_turn(self, turn: Turn, old: Row | None, new: Row | None, made: int) -> None:
         if turn.kind == "put":
@@ -285,12 +284,12 @@ class CronMachine(RuleBasedStateMachine):
 
     @rule()
     def come_or_go(self) -> None:
-        if self.last_seen is None:
+        if self.seen_mono is None:
             self.harness.send("RegisterWorker", name="w", workerId="w", queues=["q"])
-            self.last_seen = self.wall
+            self.seen_mono = self.harness.now.mono_ms
         else:
             self.ask("UnregisterWorker", workerId="w")
-            self.last_seen = None
+            self.seen_mono = None
 
     @rule(is_done=st.booleans())
     def work(self, is_done: bool) -> None:
@@ -314,7 +313,7 @@ class CronMachine(RuleBasedStateMachine):
             return None
         if row.is_exhausted:
             return "end"
-        if row.needs_worker and (self.last_seen is None or now_ms - self.last_seen >= WORKER_TIMEOUT_MS):
+        if row.needs_worker and (self.seen_mono is None or mono_ms - self.seen_mono >= WORKER_TIMEOUT_MS):
             return "skip"
         fired = self.fired_mono.get(name)
         if not row.schedule and fired is not None and row.every is not None and mono_ms - fired < 0.8 * row.every:
@@ -381,8 +380,8 @@ class CronMachine(RuleBasedStateMachine):
             left = end - self.harness.now.mono_ms
             step = max(0.0, min(self.harness.engine.next_deadline_mono_ms(self.harness.now) - end + left, left, 10_000))
             self.harness.clock.advance(step)
-            if beats and self.last_seen is not None and self.ask("Heartbeat", id="w"):
-                self.last_seen = self.wall
+            if beats and self.seen_mono is not None and self.ask("Heartbeat", id="w"):
+                self.seen_mono = self.harness.now.mono_ms
             self.tick()
             self.flush()
             if left <= 0:
@@ -423,7 +422,7 @@ class CronMachine(RuleBasedStateMachine):
         flight = self.flight if self.flight is not None else self.take()
         if flight is not None and is_written:
             self.write(flight)
-        self.flight, self.last_seen, self.kills = None, None, self.kills + 1
+        self.flight, self.seen_mono, self.kills = None, None, self.kills + 1
         self.turns.clear()
         self.fired_mono.clear()
         now = self.harness.clock.advance(down_ms)
