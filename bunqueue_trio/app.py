@@ -250,6 +250,7 @@ async def run_server(
             )
             webhooks = Webhooks(ids, clock, deliveries, broker.events, allows_internal=config.webhook_allow_internal)
             broker.rooms.update(webhooks.handlers)
+            broker.monitoring.webhook_facts = webhooks.facts
             server = Server(config, store, broker, deliveries)
             try:
                 await server.serve(task_status)

@@ -30,6 +30,20 @@ _OF_QUEUES: Final[dict[str, tuple[str, Callable[[QueueState], int]]]] = {
 _LES: Final = [f"{bound:g}" for bound in BOUNDS_MS] + ["+Inf"]
 
 
+class WebhookFacts(Struct, frozen=True, kw_only=True, gc=False):
+    """What there is of webhooks now, and what has become since start of the events meant for them.
+
+    An event counts once per webhook. ``dropped`` are those of ``failed`` for which there was no room.
+    """
+
+    total: int = 0
+    enabled: int = 0
+    waiting: int = 0
+    delivered: int = 0
+    failed: int = 0
+    dropped: int = 0
+
+
 class Facts(Struct, frozen=True, kw_only=True, gc=False):
     """What the engine does not know."""
 
@@ -37,8 +51,7 @@ class Facts(Struct, frozen=True, kw_only=True, gc=False):
     worker_count: int
     active_worker_count: int
     cron_count: int
-    webhook_count: int = 0
-    enabled_webhook_count: int = 0
+    webhooks: WebhookFacts
 
 
 class EngineCollector(Collector):
@@ -62,6 +75,7 @@ class EngineCollector(Collector):
         yield _histogram("push_duration_ms", "Time of a push inside the server, its commit included", latencies.push)
         yield _histogram("pull_duration_ms", "Time of a pull that delivered, its wait included", latencies.pull)
         yield _histogram("ack_duration_ms", "Time of an ACK inside the server, its commit included", latencies.ack)
+        yield from self._webhook_events()
 
     def _jobs(self) -> Iterator[Metric]:
         gauges, totals = self._state.gauges, self._state.totals
@@ -85,8 +99,16 @@ class EngineCollector(Collector):
         yield _gauge("workers_active", "Workers heard of lately", facts.active_worker_count)
         yield _counter("workers_processed_total", "Jobs that registered workers say they have processed", processed)
         yield _counter("workers_failed_total", "Jobs that registered workers say have failed", failed)
-        yield _gauge("webhooks_total", "Webhooks", facts.webhook_count)
-        yield _gauge("webhooks_enabled", "Webhooks that are on", facts.enabled_webhook_count)
+        yield _gauge("webhooks_total", "Webhooks", facts.webhooks.total)
+        yield _gauge("webhooks_enabled", "Webhooks that are on", facts.webhooks.enabled)
+
+    def _webhook_events(self) -> Iterator[Metric]:
+        """Ours, so they come last."""
+        facts = self._facts.webhooks
+        yield _gauge("webhook_events_waiting", "Events that wait for a receiver or are on their way", facts.waiting)
+        yield _counter("webhook_events_delivered_total", "Events that a receiver has taken", facts.delivered)
+        yield _counter("webhook_events_failed_total", "Events given up, those without room included", facts.failed)
+        yield _counter("webhook_events_dropped_total", "Events for which there was no room", facts.dropped)
 
     def _queues(self) -> Iterator[Metric]:
         listed = list(islice((q for q in self._state.queues.values() if q.is_known), MAX_QUEUES))

@@ -20,7 +20,7 @@ from bunqueue_trio.model.replies import DataReply, MetricsReply, Reply, StatsRep
 from bunqueue_trio.protocol.values import wire_number
 from bunqueue_trio.server.compaction import Compaction
 from bunqueue_trio.server.latencies import Histogram
-from bunqueue_trio.server.metrics import EngineCollector, Facts, exposition
+from bunqueue_trio.server.metrics import EngineCollector, Facts, WebhookFacts, exposition
 from bunqueue_trio.server.rates import Rates
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ class Monitoring:
         self._started_mono_ms = started.mono_ms
         self._rates = Rates(self._state.totals, started)
         self._compaction = Compaction(self._state)
+        self.webhook_facts: Callable[[], WebhookFacts] = WebhookFacts
+        """Set by whoever has webhooks."""
 
     @property
     def handlers(self) -> dict[type, Callable[[Any, Now], Reply]]:
@@ -118,6 +120,7 @@ class Monitoring:
             worker_count=len(self._state.workers),
             active_worker_count=self._active_worker_count(now),
             cron_count=len(self._state.crons),
+            webhooks=self.webhook_facts(),
         )
         return exposition(EngineCollector(self._state, self._broker.latencies, facts).collect())
 

@@ -253,7 +253,9 @@ async def test_webhooks_are_gone_after_a_restart(run):
     hook = {"cmd": "AddWebhook", "url": "http://example.com/", "events": ["job.pushed"]}
     inside = {**hook, "url": "http://127.0.0.1/"}
     server = await run()
-    added, refused, listed = await ask(await server.connect(), hook, inside, {"cmd": "ListWebhooks"})
+    added, refused, listed, metrics = await ask(
+        await server.connect(), hook, inside, {"cmd": "ListWebhooks"}, {"cmd": "Prometheus"}
+    )
     os.kill(os.getpid(), signal.SIGTERM)
     await server.ended.wait()
 
@@ -263,6 +265,8 @@ async def test_webhooks_are_gone_after_a_restart(run):
     assert added["ok"]
     assert refused["error"] == "Webhook URL cannot point to localhost"
     assert listed["data"]["stats"] == {"total": 1, "enabled": 1}
+    assert "\nbunqueue_webhooks_total 1\n" in metrics["data"]["metrics"]
+    assert "\nbunqueue_webhooks_enabled 1\n" in metrics["data"]["metrics"]
     assert after["data"] == {"webhooks": [], "stats": {"total": 0, "enabled": 0}}
 
 

@@ -8,12 +8,11 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
 
 from bunqueue_trio.server.latencies import Latencies
-from bunqueue_trio.server.metrics import MAX_QUEUES, EngineCollector, Facts, exposition
+from bunqueue_trio.server.metrics import MAX_QUEUES, EngineCollector, Facts, WebhookFacts, exposition
 from tests.engine_harness import EngineHarness
 
-FACTS = Facts(
-    uptime_s=12, worker_count=3, active_worker_count=2, cron_count=4, webhook_count=6, enabled_webhook_count=5
-)
+HOOKS = WebhookFacts(total=6, enabled=5, waiting=11, delivered=13, failed=17, dropped=14)
+FACTS = Facts(uptime_s=12, worker_count=3, active_worker_count=2, cron_count=4, webhooks=HOOKS)
 NAMES = [
     "jobs_waiting gauge", "jobs_prioritized gauge", "jobs_delayed gauge", "jobs_active gauge", "jobs_dlq gauge",
     "jobs_completed gauge", "jobs_pushed_total counter", "jobs_pulled_total counter", "jobs_completed_total counter",
@@ -21,7 +20,8 @@ NAMES = [
     "workers_active gauge", "workers_processed_total counter", "workers_failed_total counter", "webhooks_total gauge",
     "webhooks_enabled gauge", "queue_jobs_waiting gauge", "queue_jobs_prioritized gauge", "queue_jobs_delayed gauge",
     "queue_jobs_active gauge", "queue_jobs_dlq gauge", "push_duration_ms histogram", "pull_duration_ms histogram",
-    "ack_duration_ms histogram",
+    "ack_duration_ms histogram", "webhook_events_waiting gauge", "webhook_events_delivered_total counter",
+    "webhook_events_failed_total counter", "webhook_events_dropped_total counter",
 ]  # fmt: skip
 
 
@@ -79,6 +79,8 @@ def test_every_figure_is_that_of_the_engine(harness):
         "jobs_completed": 1, "jobs_pushed_total": 16, "jobs_pulled_total": 3, "jobs_completed_total": 1,
         "jobs_failed_total": 1, "uptime_seconds": 12, "cron_jobs_total": 4, "workers_total": 3, "workers_active": 2,
         "workers_processed_total": 7, "workers_failed_total": 2, "webhooks_total": 6, "webhooks_enabled": 5,
+        "webhook_events_waiting": 11, "webhook_events_delivered_total": 13, "webhook_events_failed_total": 17,
+        "webhook_events_dropped_total": 14,
         "queue_jobs_waiting{queue=a}": 5, "queue_jobs_waiting{queue=b}": 1,
         "queue_jobs_prioritized{queue=a}": 4, "queue_jobs_prioritized{queue=b}": 0,
         "queue_jobs_delayed{queue=a}": 3, "queue_jobs_delayed{queue=b}": 0,
@@ -98,7 +100,7 @@ def test_histograms_are_cumulative_and_shown_when_empty(harness):
     assert 'bunqueue_push_duration_ms_bucket{le="10000"} 2\nbunqueue_push_duration_ms_bucket{le="+Inf"} 3\n' in text
     assert "bunqueue_push_duration_ms_sum 20000.6\nbunqueue_push_duration_ms_count 3\n" in text
     assert 'bunqueue_ack_duration_ms_bucket{le="+Inf"} 0\n' in text
-    assert text.endswith("bunqueue_ack_duration_ms_sum 0\nbunqueue_ack_duration_ms_count 0\n")
+    assert "bunqueue_ack_duration_ms_sum 0\nbunqueue_ack_duration_ms_count 0\n" in text
 
 
 @pytest.mark.parametrize("name", ['say "hi"', "back\\slash", "two\nlines", "ünï", 'all "\\\n" of it'])

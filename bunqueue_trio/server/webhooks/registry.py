@@ -18,6 +18,7 @@ from bunqueue_trio.model.instant import Now
 from bunqueue_trio.model.replies import DataReply, Reply
 from bunqueue_trio.protocol.webhook_checks import check_add_webhook
 from bunqueue_trio.server.events import Events
+from bunqueue_trio.server.metrics import WebhookFacts
 from bunqueue_trio.server.webhooks.bodies import WEBHOOK_NAMES
 from bunqueue_trio.server.webhooks.delivering import Deliveries, Lane, Outcome
 
@@ -93,6 +94,18 @@ class Webhooks:
     def total_count(self) -> int:
         """How many are registered."""
         return len(self._webhooks)
+
+    def facts(self) -> WebhookFacts:
+        """The figures for metrics."""
+        deliveries = self._deliveries
+        return WebhookFacts(
+            total=self.total_count,
+            enabled=self.enabled_count,
+            waiting=deliveries.pending_count,
+            delivered=deliveries.delivered_count,
+            failed=deliveries.failed_count,
+            dropped=deliveries.dropped_count,
+        )
 
     @property
     def handlers(self) -> dict[type, Callable[[Any, Now], Reply]]:
