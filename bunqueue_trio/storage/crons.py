@@ -3,6 +3,7 @@
 Source: persistence, "cron_jobs"; R51, R52.
 """
 
+import math
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -15,7 +16,7 @@ from bunqueue_trio.model.cron_job import CronJob, CronOptions
 from bunqueue_trio.model.job import BackoffConfig, Dedup
 from bunqueue_trio.storage import faults
 from bunqueue_trio.storage.batch import CRON_COLUMNS, Row
-from bunqueue_trio.storage.decoding import UNREADABLE, number, number_or_none, text, text_or_none, time_stamp, whole
+from bunqueue_trio.storage.decoding import UNREADABLE, number, text, text_or_none, whole
 from bunqueue_trio.storage.payloads import UNDEFINED, checked_payload
 
 NO_DATA: Final = Raw(b"")
@@ -65,7 +66,7 @@ def crons(connection: apsw.Connection) -> Iterator[CronJob]:
 def cron_from_row(row: tuple[Any, ...]) -> CronJob:
     """Decode a row; cells that hold something else than their column promises count as their defaults."""
     cells = dict(zip(CRON_COLUMNS, row, strict=True))
-    every, limit = number_or_none(cells["repeat_every"]), number_or_none(cells["max_limit"])
+    every, limit, next_run = (_finite(cells[name]) for name in ("repeat_every", "max_limit", "next_run"))
     data = None if cells["data"] == UNDEFINED else checked_payload(cells["data"])
     return CronJob(
         name=text(cells["name"]),
@@ -74,7 +75,7 @@ def cron_from_row(row: tuple[Any, ...]) -> CronJob:
         schedule=text_or_none(cells["schedule"]) or None,
         repeat_every=every if every is not None and every >= 1 else None,
         priority=whole(cells["priority"], 0),
-        next_run=time_stamp(cells["next_run"], 0.0),
+        next_run=0.0 if next_run is None else float(next_run),
         executions=whole(cells["executions"], 0),
         max_limit=limit if limit is not None and limit > 0 else None,
         timezone=text_or_none(cells["timezone"]) or None,
@@ -127,11 +128,16 @@ def _backoff_from(value: Any) -> float | int | BackoffConfig | None:
     return BackoffConfig(value["type"], delay) if longest is None else BackoffConfig(value["type"], delay, longest)
 
 
+def _finite(value: Any) -> float | int | None:
+    """A number with which times can be reckoned; None for anything else."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return number(value, 0) if is_number else None
+
+
 def _positive(value: Any) -> float | int | None:
-    """A number that is not negative; None for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
-        return None
-    return number(value, 0)
+    """The same, unless it is negative."""
+    found = _finite(value)
+    return found if found is not None and found >= 0 else None
 
 
 def _flag_from(value: Any) -> bool | None:

@@ -1,5 +1,6 @@
 """Crons in the file: rows, kills on either side of each commit, what a start makes of missed runs."""
 
+import math
 import random
 from datetime import timedelta, timezone
 from typing import Any
@@ -193,6 +194,12 @@ def test_a_removed_one_stays_removed(harness):
             CronOptions(backoff=BackoffConfig("fixed", 5)),
         ),
         ({"timezone": "", "unique_key": "", "schedule": ""}, "timezone", None),
+        ({"repeat_every": math.inf}, "repeat_every", None),
+        ({"max_limit": math.inf}, "max_limit", None),
+        ({"next_run": math.inf}, "next_run", 0.0),
+        ({"next_run": -math.inf}, "next_run", 0.0),
+        ({"dedup": msgpack.packb({"ttl": math.inf})}, "dedup", Dedup(None, False, False)),
+        ({"job_options": msgpack.packb({"timeout": math.inf, "delay": 5.0})}, "options", CronOptions(delay=5.0)),
     ],
 )
 def test_odd_cells_of_another_server(harness, cells, name, value):
@@ -202,6 +209,23 @@ def test_odd_cells_of_another_server(harness, cells, name, value):
     found = getattr(cron_from_row(tuple(row.values())), name)
 
     assert (bytes(found) if name == "data" else found) == value
+
+
+@pytest.mark.parametrize("column", ["repeat_every", "next_run", "max_limit"])
+@pytest.mark.parametrize("value", ["9e999", "-9e999"])
+@pytest.mark.parametrize("skips", [0, 1])
+def test_an_infinite_cell_keeps_nobody_from_starting(harness, column, value, skips):
+    put(harness)
+    put(harness, "d")
+    harness.connection.execute(
+        f"UPDATE cron_jobs SET {column} = {value}, skip_missed_on_restart = {skips} WHERE name = 'c'"
+    )
+
+    harness.kill()
+
+    harness.clock.advance(10 * MINUTE)
+    harness.tick()
+    assert "d" in [cron["name"] for cron in harness.ask("CronList")["crons"]]
 
 
 def test_a_cron_that_cannot_be_understood_stays_in_the_file(harness):
