@@ -17,7 +17,7 @@ from bunqueue_trio.logs import get_logger
 from bunqueue_trio.model.health import HealthReport
 
 ANY_METHOD = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"]
-# No route reads a body yet; an unread one may not fill the memory of a server that nobody has authenticated to.
+# Bodies are read before it is known who sends them; larger payloads travel over TCP.
 MAX_BODY_BYTES = 65_536
 
 log = get_logger("HTTP")

@@ -1,10 +1,12 @@
 """Crons over HTTP: the same maps, statuses, and who may use them."""
 
+import msgspec
 import pytest
 import trio
 
+from bunqueue_trio.model.commands import Cron
 from bunqueue_trio.model.health import HealthReport
-from bunqueue_trio.web.crons import CronRoutes
+from bunqueue_trio.web.crons import DEFINITION, CronRoutes
 from bunqueue_trio.web.probes import create_app
 from tests.server.fakes import Rig
 
@@ -117,3 +119,9 @@ async def test_with_tokens_one_must_be_presented(rig: Rig, autojump_clock, metho
 
     assert (refused.status_code, await refused.get_json()) == (401, {"ok": False, "error": "Unauthorized"})
     assert taken.status_code != 401
+
+
+def test_every_field_of_the_command_may_be_sent():
+    wire_names = {field.encode_name for field in msgspec.structs.fields(Cron)}
+
+    assert set(DEFINITION) == wire_names - {"reqId"}
