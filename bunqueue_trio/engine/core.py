@@ -15,25 +15,14 @@ from typing import Any
 
 from bunqueue_trio.engine import dead_letters, leases
 from bunqueue_trio.engine.admission import Admission
-from bunqueue_trio.engine.awaiting import Awaiting
-from bunqueue_trio.engine.cleaning import Cleaning
-from bunqueue_trio.engine.control import Control
 from bunqueue_trio.engine.cron_firing import CronFiring
 from bunqueue_trio.engine.crons import Crons
-from bunqueue_trio.engine.dashboards import Dashboards
+from bunqueue_trio.engine.dispatch import Handler, job_handlers, queue_handlers, server_handlers
 from bunqueue_trio.engine.emptying import Emptying
-from bunqueue_trio.engine.explaining import Explaining
-from bunqueue_trio.engine.finishing import Finishing
-from bunqueue_trio.engine.flows import Flows
 from bunqueue_trio.engine.history import History
 from bunqueue_trio.engine.id_source import IdSource
 from bunqueue_trio.engine.invariants import check_invariants
-from bunqueue_trio.engine.letter_commands import LetterCommands
-from bunqueue_trio.engine.linking import Linking
-from bunqueue_trio.engine.lists import Lists
-from bunqueue_trio.engine.log_commands import LogCommands
 from bunqueue_trio.engine.maturing import mature_due, see_to_next
-from bunqueue_trio.engine.moving import Moving
 from bunqueue_trio.engine.queries import Queries
 from bunqueue_trio.engine.repeat_patterns import RepeatPatterns
 from bunqueue_trio.engine.reruns import Reruns
@@ -46,15 +35,13 @@ from bunqueue_trio.model.changes import Changes
 from bunqueue_trio.model.entries import CompletedJob
 from bunqueue_trio.model.instant import Now
 from bunqueue_trio.model.job import Job
-from bunqueue_trio.model.replies import DataReply, Reply
+from bunqueue_trio.model.replies import Reply
 from bunqueue_trio.model.transitions import Removal, SettingsChange, Staged
 
 TIMERS_PER_TICK = 1_000  # a tick that finds more goes on in the next one, so that commands get their turn
 CLOCK_SLACK_MS = 1_000  # smaller steps back are left to the pulls that meet them
 IDLE_QUEUE_SWEEP_MS = 10_000
 NOT_TRIED = "Storage refuses writes"
-
-Handler = Callable[[Any, Now], Reply | None]
 
 
 class Engine:
@@ -91,82 +78,10 @@ class Engine:
         self._settling = Settling(self.state, self.admission, self._emptying, self.reruns)
         self._running = Running(self.state, self.queries)
         self._next_sweep_mono_ms = 0.0
-        self._handlers = self._dispatch_table()
-
-    def _dispatch_table(self) -> dict[type, Handler]:
-        """One row per command that needs no more than its own fields. A new command is a new row."""
-        finishing, control, moving = Finishing(self.state), Control(self.state), Moving(self.state)
-        running, queries, letters = self._running, self.queries, LetterCommands(self.state)
-        flows, lists = Flows(self.state, queries), Lists(self.state)
-        logs, dashboards = LogCommands(self.state, queries), Dashboards(self.state, queries)
-        return {
-            c.Push: self.admission.push,
-            c.PushBatch: self.admission.push_batch,
-            c.Ack: finishing.ack,
-            c.AckBatch: finishing.ack_batch,
-            c.Fail: finishing.fail,
-            c.JobHeartbeat: running.heartbeat,
-            c.JobHeartbeatBatch: running.heartbeat_batch,
-            c.ExtendLock: running.extend_lock,
-            c.ExtendLocks: running.extend_locks,
-            c.Progress: running.progress,
-            c.GetProgress: queries.get_progress,
-            c.GetJob: queries.get_job,
-            c.GetState: queries.get_state,
-            c.GetResult: queries.get_result,
-            c.GetJobByCustomId: queries.get_job_by_custom_id,
-            c.Count: queries.count,
-            c.GetJobCounts: queries.get_job_counts,
-            c.IsPaused: queries.is_paused,
-            c.ListQueues: queries.list_queues,
-            c.Dlq: queries.dlq,
-            c.GetStallConfig: queries.get_stall_config,
-            c.GetDlqConfig: queries.get_dlq_config,
-            c.Cancel: control.cancel,
-            c.Pause: control.pause,
-            c.Resume: control.resume,
-            c.SetStallConfig: control.set_stall_config,
-            c.SetDlqConfig: control.set_dlq_config,
-            c.RateLimit: control.set_rate_limit,
-            c.RateLimitClear: control.clear_rate_limit,
-            c.SetConcurrency: control.set_concurrency,
-            c.ClearConcurrency: control.clear_concurrency,
-            c.Update: moving.update,
-            c.ChangePriority: moving.change_priority,
-            c.Promote: moving.promote,
-            c.PromoteJobs: moving.promote_jobs,
-            c.ChangeDelay: moving.change_delay,
-            c.MoveToDelayed: moving.move_to_delayed,
-            c.MoveToWait: moving.move_to_wait,
-            c.Discard: moving.discard,
-            c.RetryDlq: letters.retry_dlq,
-            c.PurgeDlq: letters.purge_dlq,
-            c.RetryCompleted: self.reruns.retry_completed,
-            c.Drain: self._emptying.drain,
-            c.Obliterate: self._emptying.obliterate,
-            c.GetJobs: lists.get_jobs,
-            c.GetCountsPerPriority: queries.get_counts_per_priority,
-            c.Clean: Cleaning(self.state).clean,
-            c.AddLog: logs.add,
-            c.GetLogs: logs.get,
-            c.ClearLogs: logs.clear,
-            c.DashboardQueues: dashboards.queues,
-            c.DashboardQueue: dashboards.queue,
-            c.Cron: self.crons.put,
-            c.CronGet: self.crons.get,
-            c.CronList: self.crons.show_all,
-            c.CronDelete: self.crons.delete,
-            c.WorkerHeartbeat: self.workers.heartbeat,
-            c.ListWorkers: self.workers.list,
-            c.WaitJob: Awaiting(self.state, queries).wait_job,
-            c.Explain: Explaining(self.state, queries).explain,
-            c.UpdateParent: Linking(self.state).update_parent,
-            c.GetChildrenValues: flows.get_children_values,
-            c.GetFailedChildrenValues: flows.get_failed_children_values,
-            c.GetIgnoredChildrenFailures: flows.get_ignored_children_failures,
-            c.RemoveChildDependency: flows.remove_child_dependency,
-            c.RemoveUnprocessedChildren: flows.remove_unprocessed_children,
-            c.Ping: _ping,
+        self._handlers: dict[type, Handler] = {
+            **job_handlers(self.state, self.admission, self.queries, self._running),
+            **queue_handlers(self.state, self.queries, self._emptying, self.reruns),
+            **server_handlers(self.state, self.queries, self.crons, self.workers),
         }
 
     # commands
@@ -424,7 +339,3 @@ class Engine:
             InvariantError: a counter, an index or a lease is not what it should be.
         """
         check_invariants(self.state)
-
-
-def _ping(command: c.Ping, now: Now) -> DataReply:
-    return DataReply(data={"pong": True, "time": now.wall_ms})
