@@ -10,7 +10,7 @@ from typing import Any, Final
 from bunqueue_trio.errors import ValidationError
 from bunqueue_trio.model import commands as c
 from bunqueue_trio.model.cron_job import CronOptions
-from bunqueue_trio.protocol.fields import flag, number, pushed_queue, text, text_or_none
+from bunqueue_trio.protocol.fields import flag, number, pushed_queue, short, text, text_or_none
 from bunqueue_trio.protocol.payloads import json_length_exceeds
 from bunqueue_trio.protocol.push_checks import OPTION_CHECKS
 from bunqueue_trio.protocol.values import is_truthy, wire_number
@@ -18,6 +18,9 @@ from bunqueue_trio.protocol.values import is_truthy, wire_number
 NEITHER: Final = "Cron job must have either schedule or repeatEvery"
 BAD_INTERVAL: Final = "Cron repeatEvery must be a positive safe integer number of milliseconds"
 MAX_SAFE_INTEGER: Final = 2**53 - 1
+# Texts of crons are kept in memory and shown in one list, ten thousand of them.
+MAX_TEXT_LENGTH: Final = 1_024
+MAX_SCHEDULE_LENGTH: Final = 8_192  # twice what an expression may have, which the engine says in its own words
 
 _JOB_OPTIONS: Final = {
     "maxAttempts": "max_attempts",
@@ -37,15 +40,15 @@ def _check_cron(command: c.Cron) -> None:
         raise ValidationError(NEITHER)
     if command.name is None or command.name == "":
         raise ValidationError("Cron name is required")
-    text("name", command.name)
+    short("name", text("name", command.name), MAX_TEXT_LENGTH)
     command.queue = pushed_queue(command.queue)
-    command.schedule = text_or_none("schedule", command.schedule)
+    command.schedule = short("schedule", text_or_none("schedule", command.schedule), MAX_SCHEDULE_LENGTH)
     if command.repeat_every is not None:
         command.repeat_every = _interval(command.repeat_every)
-    command.timezone = text_or_none("timezone", command.timezone)
+    command.timezone = short("timezone", text_or_none("timezone", command.timezone), MAX_TEXT_LENGTH)
     command.priority = 0 if command.priority is None else OPTION_CHECKS["priority"](command.priority)
     command.max_limit = _limit(command.max_limit)
-    command.unique_key = text_or_none("uniqueKey", command.unique_key)
+    command.unique_key = short("uniqueKey", text_or_none("uniqueKey", command.unique_key), MAX_TEXT_LENGTH)
     command.dedup = None if command.dedup is None else OPTION_CHECKS["dedup"](command.dedup)
     command.job_options = _options(command.job_options)
     command.immediately = flag(command.immediately)

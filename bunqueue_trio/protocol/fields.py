@@ -66,6 +66,13 @@ def text_or_none(name: str, value: Any) -> str | None:
     return (text(name, value) or None) if value is not None else None
 
 
+def short(name: str, value: str | None, longest: int) -> str | None:
+    """*value*, of at most *longest* characters: it is kept, and shown in lists with many others."""
+    if value is not None and len(value) > longest:
+        raise ValidationError(f"{name} too long (max {longest} characters)")
+    return value
+
+
 def array(name: str, value: Any) -> list[Any]:
     """*value*, which must be a list."""
     if type(value) is not list:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from bunqueue_trio.errors import ValidationError
 from bunqueue_trio.model import commands as c
-from bunqueue_trio.protocol.fields import text
+from bunqueue_trio.protocol.fields import short, text
 from bunqueue_trio.protocol.values import js_text
 from bunqueue_trio.protocol.webhook_urls import WebhookUrl, host_refusal, parse_url
 
@@ -51,9 +51,7 @@ def _check_events(events: Any) -> None:
 
 
 def _short_text(name: str, value: Any) -> str | None:
-    if value is not None and len(text(name, value)) > MAX_TEXT_LENGTH:
-        raise ValidationError(f"{name} too long (max {MAX_TEXT_LENGTH} characters)")
-    return value  # type: ignore[no-any-return]
+    return None if value is None else short(name, text(name, value), MAX_TEXT_LENGTH)
 
 
 def _check_set_enabled(command: c.SetWebhookEnabled) -> None:
