@@ -125,6 +125,7 @@ class Admission:
                 self._must_have_arrived(state.settled(holder), is_durable)
 
     def _check_each(self, entries: list[PushEntry], batch_ids: frozenset[str], now: Now) -> None:
+        self._patterns.check_count(entry.repeat for entry in entries if entry.repeat is not None)
         for index, entry in enumerate(entries):
             if entry.is_plain:
                 continue

@@ -5,6 +5,7 @@ The dialect, the zones and the texts of refusals are those of crons.
 Source: scheduling and flows, "Job option repeat"; SD-8.
 """
 
+from collections.abc import Iterable
 from datetime import tzinfo
 
 from bunqueue_trio.engine.cron.dialect import parse
@@ -15,6 +16,7 @@ from bunqueue_trio.errors import ValidationError
 from bunqueue_trio.model.instant import Now
 from bunqueue_trio.model.job import RepeatConfig
 
+MAX_IN_BATCH = 100
 MAX_KNOWN = 1_000  # patterns that are kept as read, each some KB; a chain asks for its own again and again
 
 
@@ -38,29 +40,38 @@ class RepeatPatterns:
         Raises:
             ValidationError: as for a cron of that expression and zone.
 
-        Cost: 50 µs; linear in the text. Some 10 ms for what is refused because it never comes.
+        Cost: 50 µs; linear in the text. Some 10 ms for what comes rarely or never; next to nothing when asked again.
         """
         asked = pattern_of(repeat)
-        if asked is not None and asked not in self._known:
-            first_run(self._read(asked), now.wall_ms)
+        if asked is not None:
+            first_run(self._pattern(asked), now.wall_ms)
+
+    def check_count(self, repeats: Iterable[RepeatConfig]) -> None:
+        """See that those of one batch can be read without holding up everybody else.
+
+        Raises:
+            ValidationError: there are more than 100 different ones.
+        """
+        if len({pattern_of(repeat) for repeat in repeats} - {None}) > MAX_IN_BATCH:
+            raise ValidationError(f"Too many different repeat patterns in one batch (max {MAX_IN_BATCH})")
 
     def next_match(self, pattern: str, zone: str | None, after_ms: float) -> float | None:
         """See `repeats.NextMatch`. What nobody can read, which a push would refuse, names no moment."""
-        asked = pattern, zone
+        try:
+            found = self._pattern((pattern, zone))
+        except ValidationError:
+            return None
+        return found.next_run(after_ms)
+
+    def _pattern(self, asked: tuple[str, str | None]) -> Pattern:
         found = self._known.pop(asked, None)
         if found is None:
-            try:
-                found = self._read(asked)
-            except ValidationError:
-                return None
+            pattern, zone = asked
+            found = Pattern(parse(pattern), self._local_zone if zone is None else find_zone(zone))
         self._known[asked] = found
         if len(self._known) > MAX_KNOWN:
             del self._known[next(iter(self._known))]
-        return found.next_run(after_ms)
-
-    def _read(self, asked: tuple[str, str | None]) -> Pattern:
-        pattern, zone = asked
-        return Pattern(parse(pattern), self._local_zone if zone is None else find_zone(zone))
+        return found
 
 
 def pattern_of(repeat: RepeatConfig) -> tuple[str, str | None] | None:

@@ -1,15 +1,15 @@
 """Patterns of the option repeat: refused like those of crons, and kept to over clocks, zones and restarts."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 
 from bunqueue_trio.clock import ManualClock
 from bunqueue_trio.engine import repeat_patterns
 from bunqueue_trio.engine.core import Engine
+from bunqueue_trio.engine.cron.dialect import parse
 from bunqueue_trio.engine.cron.zones import find_zone
 from bunqueue_trio.ids import Ids
-from bunqueue_trio.model.instant import Now
 from tests.engine_harness import SECRET, EngineHarness
 from tests.stored_engine import Stored
 
@@ -293,13 +293,28 @@ def test_the_patterns_that_are_remembered_are_bounded_and_the_newest(monkeypatch
     assert {pattern for pattern, _ in patterns._known} == {"1 * * * *", "3 * * * *"}
 
 
-def test_pushes_leave_nothing_behind():
-    patterns = repeat_patterns.RepeatPatterns(UTC)
+def test_a_push_reads_a_pattern_once_and_asks_it_anew(monkeypatch):
+    read = []
+    monkeypatch.setattr(repeat_patterns, "parse", lambda text: read.append(text) or parse(text))
     harness = at("2027-01-15 08:00:00")
+    ending = {"pattern": "0 0 12 15 1 * 2027"}
 
-    for minute in range(60):
-        repeat = harness.command("PUSH", queue="q", data=1, repeat={"pattern": f"{minute} * * * *"}).repeat
-        patterns.check(repeat, Now(ms("2027-01-15 08:00:00"), 0))
+    harness.push_many("q", [{"repeat": ending}] * 50)
+    harness.push(repeat=ending)
+    harness.advance(24 * 60 * MINUTE)
+    refused = harness.refusal("PUSH", queue="q", data=1, repeat=ending)
 
-    assert len(patterns) == 0
-    assert timedelta(milliseconds=patterns.next_match("0 9 * * *", None, 0.0)) == timedelta(hours=9)
+    assert read == [ending["pattern"]]
+    assert refused == NEVER
+
+
+def test_a_batch_has_so_many_different_patterns():
+    harness = EngineHarness()
+    entries = [{"data": 1, "repeat": {"pattern": f"{n % 60} {n // 60} * * *"}} for n in range(101)]
+
+    harness.push_many("q", entries[:100] + entries[:100])
+
+    assert harness.refusal("PUSHB", queue="q", jobs=entries) == (
+        "Too many different repeat patterns in one batch (max 100)"
+    )
+    assert harness.counts() == {"waiting": 200}
