@@ -427,7 +427,7 @@ class CronMachine(RuleBasedStateMachine):
         self.fired_mono.clear()
         now = self.harness.clock.advance(down_ms)
         self.harness.clock = ManualClock(now.wall_ms + jump_ms)
-        ids = Ids(SECRET, random.Random(self.kills))
+        ids = Ids(SECRET, random.Random(f"life {self.kills}"))  # else ids of the first life come again
         self.harness.engine = load_engine(self.connection, ids, self.harness.clock, lease_grace_ms=2_000)
         self.harness.connect(1)
         crons, rows = self.harness.engine.state.crons, self.rows()
