@@ -7,23 +7,22 @@ job before its transaction has committed.
 Source: protocol, "PUSH and PUSHB"; scheduling and flows, "Deduplication".
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from heapq import heappush
 from typing import Any
 
 from bunqueue_trio.engine import happenings
 from bunqueue_trio.engine.births import Births
 from bunqueue_trio.engine.catalog import FULL
-from bunqueue_trio.engine.circles import closes_circle, first_in_circle
-from bunqueue_trio.engine.queue_state import QueueState
-from bunqueue_trio.engine.repeat_patterns import RepeatPatterns
-from bunqueue_trio.engine.state import FactsNeededError, PendingChangeError, State
-from bunqueue_trio.errors import NotFoundError, StateError, ValidationError
+from bunqueue_trio.engine.entry_checks import EntryChecks, must_have_arrived
+from bunqueue_trio.engine.foresight import key_holder
+from bunqueue_trio.engine.state import State
+from bunqueue_trio.errors import StateError
 from bunqueue_trio.model.changes import Dirty
-from bunqueue_trio.model.commands import Push, PushBatch, PushEntry, PushOptions
+from bunqueue_trio.model.commands import Push, PushBatch, PushOptions
 from bunqueue_trio.model.events import Event
 from bunqueue_trio.model.instant import Now
-from bunqueue_trio.model.job import Job, JobRecord, JobState, RepeatConfig
+from bunqueue_trio.model.job import Job, JobRecord, JobState
 from bunqueue_trio.model.replies import IdReply, IdsReply
 from bunqueue_trio.model.transitions import Transition, TransitionKind
 
@@ -34,9 +33,9 @@ NO_ONE: frozenset[str] = frozenset()
 class Admission:
     """Lets jobs in."""
 
-    def __init__(self, state: State, patterns: RepeatPatterns) -> None:
+    def __init__(self, state: State, checks: EntryChecks) -> None:
         self._state = state
-        self._patterns = patterns
+        self._checks = checks
         self._births = Births(state)
 
     def push(self, command: Push, now: Now) -> IdReply:
@@ -52,16 +51,7 @@ class Admission:
             if command.receipt:
                 reply.durability, reply.outcome = self._durability(None), CREATED
             return reply
-        if command.repeat is not None:
-            self._patterns.check(command.repeat, now)
-        if command.depends_on:
-            self._check_dependencies(command.depends_on, NO_ONE)
-            former = self._state.find(command.job_id)
-            if command.job_id in command.depends_on and (former is None or former.state is JobState.FAILED):
-                # Its former life is no dependency: this push ends it, and would wait for itself for ever.
-                raise NotFoundError(f"Dependency job not found: {command.job_id}")
-            if closes_circle(self._state, command.job_id, command.depends_on):
-                raise ValidationError("Circular dependency")
+        self._checks.check_push(command, now)
         job_id, outcome = self._admit(command.queue, command, command.job_id, now, is_durable=bool(command.durable))
         reply = IdReply(id=job_id)
         if command.receipt:
@@ -83,7 +73,7 @@ class Admission:
                 reply.durability, reply.outcomes = self._durability(None), [CREATED] * len(entries)
             return reply
         is_durable = any(entry.durable for entry in entries)
-        self._check_batch(command.queue, entries, is_durable, now)
+        self._checks.check_batch(command.queue, entries, is_durable, now)
         ids: list[str] = []
         outcomes: list[str] = []
         mine: set[str] = set()
@@ -100,75 +90,6 @@ class Admission:
             reply.durability = self._durability(level)
             reply.outcomes = outcomes
         return reply
-
-    def check_entries(self, command: PushBatch, count: int, now: Now) -> None:
-        """Check patterns and dependencies of the first *count* entries only: a later one is known to be malformed.
-
-        Raises:
-            ValidationError: one of them is the first fault of the batch.
-        """
-        entries = [entry for entry in command.jobs or () if isinstance(entry, PushEntry)]
-        self._check_each(entries[:count], _custom_ids(entries), now)
-
-    # checks
-
-    def _check_batch(self, queue_name: str, entries: list[PushEntry], is_durable: bool, now: Now) -> None:
-        """Everything that could refuse the batch, before anything changes (P-12)."""
-        state = self._state
-        queue = state.queue(queue_name)
-        self._check_each(entries, _custom_ids(entries), now)
-        for entry in entries:
-            state.not_removing(entry.custom_id)
-            if entry.custom_id is not None and (job := state.jobs.get(entry.custom_id)) is not None:
-                self._must_have_arrived(state.settled(job), is_durable)
-            if not entry.is_plain and entry.unique_key and (holder := queue.keys.get(entry.unique_key)) is not None:
-                self._must_have_arrived(state.settled(holder), is_durable)
-
-    def _check_each(self, entries: list[PushEntry], batch_ids: frozenset[str], now: Now) -> None:
-        self._patterns.check_count(entry.repeat for entry in entries if entry.repeat is not None)
-        for index, entry in enumerate(entries):
-            if entry.is_plain:
-                continue
-            if entry.repeat is not None:
-                self._check_pattern(index, entry.repeat, now)
-            if not entry.depends_on:
-                continue
-            if entry.custom_id in entry.depends_on:
-                raise ValidationError(f"jobs[{index}]: Job cannot depend on itself: {entry.custom_id}")
-            try:
-                self._check_dependencies(entry.depends_on, batch_ids)
-            except NotFoundError as error:
-                raise ValidationError(f"jobs[{index}]: {error}") from error
-        circle = first_in_circle(self._state, entries)
-        if circle is not None:
-            raise ValidationError(f"jobs[{circle}]: Circular dependency")
-
-    def _check_pattern(self, index: int, repeat: RepeatConfig, now: Now) -> None:
-        try:
-            self._patterns.check(repeat, now)
-        except ValidationError as error:
-            raise ValidationError(f"jobs[{index}]: {error}") from error
-
-    def _check_dependencies(self, ids: Iterable[str], batch_ids: frozenset[str]) -> None:
-        """Each id must be a job that is queued, parked, active, failed or has completed."""
-        state = self._state
-        unknown: list[str] = []
-        for job_id in ids:
-            job = state.jobs.get(job_id)
-            if job is not None:
-                if job.state is JobState.STAGED:
-                    raise PendingChangeError(job_id)
-            elif state.leaves_with_queue(job_id):
-                raise PendingChangeError(job_id)
-            elif job_id not in batch_ids and not state.history.is_finished(job_id):
-                unknown.append(job_id)
-        if not unknown:
-            return
-        if state.history.has_evicted and any(job_id not in state.facts for job_id in unknown):
-            raise FactsNeededError(unknown)
-        for job_id in unknown:
-            if state.facts.get(job_id) is None:
-                raise NotFoundError(f"Dependency job not found: {job_id}")
 
     # letting in
 
@@ -242,7 +163,7 @@ class Admission:
         expires_at: float | None = None
         holder: Job | None = None  # of the unique key
         if not options.is_plain and options.unique_key is not None:
-            holder = self._holder(queue, options.unique_key, now)
+            holder = key_holder(queue, options.unique_key, now)
             if options.dedup is not None and options.dedup.ttl is not None:
                 expires_at = now.wall_ms + options.dedup.ttl
             if holder is not None:
@@ -307,12 +228,11 @@ class Admission:
         missing = set()
         for dependency in job.record.depends_on:
             state.dependents.setdefault(dependency, set()).add(job.record.id)
-            if state.history.get(dependency) is not None or state.facts.get(dependency) is not None:
+            if state.is_met(dependency):
+                if state.history.get(dependency) is None and state.facts.get(dependency) is None:
+                    state.keep_finished(dependency)
                 continue
             other = state.jobs.get(dependency)
-            if other is None and state.history.is_finished(dependency):
-                state.keep_finished(dependency)
-                continue
             if other is not None and other.staged is not None and other.staged.kind is TransitionKind.COMPLETE:
                 other.staged.keeps_id = True
             missing.add(dependency)
@@ -325,24 +245,8 @@ class Admission:
         if is_durable and job.dirty:
             self._state.waits_for_commit = True
         else:
-            self._must_have_arrived(job, is_durable)
+            must_have_arrived(self._state, job, is_durable)
         return job.record.id, EXISTING
-
-    def _must_have_arrived(self, job: Job, is_durable: bool) -> None:
-        """A durable push is not answered with a buffered job whose row is only on its way into the file.
-
-        Raises:
-            PendingChangeError: it is; ask again when the flush has ended. Nothing has changed.
-        """
-        if is_durable and not job.dirty and self._state.is_in_flight(job):
-            raise PendingChangeError(job.record.id)
-
-    def _holder(self, queue: QueueState, key: str, now: Now) -> Job | None:
-        """Who holds the key now; an entry whose time is over counts as absent."""
-        holder = queue.keys.get(key)
-        if holder is not None and holder.key_expires_at is not None and now.wall_ms >= holder.key_expires_at:
-            return None
-        return holder
 
     def _meet_holder(
         self,
@@ -419,11 +323,6 @@ class Admission:
         if not asked:
             return "buffered"
         return "synced" if asked == "fsync" or self._state.syncs_commits else "committed"
-
-
-def _custom_ids(entries: list[PushEntry]) -> frozenset[str]:
-    # Entries behind the first malformed one are unchecked: their ids may be anything.
-    return frozenset(entry.custom_id for entry in entries if type(entry.custom_id) is str)
 
 
 def _is_being_removed(job: Job) -> bool:

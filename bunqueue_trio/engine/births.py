@@ -88,12 +88,7 @@ class Births:
 
     def _parks(self, depends_on: tuple[str, ...]) -> bool:
         """True when any of these has not completed."""
-        state = self._state
-        return any(
-            not (state.history.is_finished(dependency) and dependency not in state.jobs)
-            and state.facts.get(dependency) is None
-            for dependency in depends_on
-        )
+        return not all(self._state.is_met(dependency) for dependency in depends_on)
 
     def first_timeline(self, shown: str, wall_ms: float) -> tuple[TimelineEntry, ...]:
         """Jobs of one millisecond share their first entry: it is a tenth of a plain job's memory."""

@@ -19,6 +19,7 @@ from bunqueue_trio.engine.cron_firing import CronFiring
 from bunqueue_trio.engine.crons import Crons
 from bunqueue_trio.engine.dispatch import Handler, job_handlers, queue_handlers, server_handlers
 from bunqueue_trio.engine.emptying import Emptying
+from bunqueue_trio.engine.entry_checks import EntryChecks
 from bunqueue_trio.engine.history import History
 from bunqueue_trio.engine.id_source import IdSource
 from bunqueue_trio.engine.invariants import check_invariants
@@ -68,7 +69,8 @@ class Engine:
         self.state = State(ids, lease_grace_ms=lease_grace_ms, history=history, syncs_commits=syncs_commits)
         patterns = RepeatPatterns(local_zone)
         self.state.next_match = patterns.next_match
-        self.admission = Admission(self.state, patterns)
+        self.entry_checks = EntryChecks(self.state, patterns)
+        self.admission = Admission(self.state, self.entry_checks)
         self.queries = Queries(self.state)
         self.workers = Workers(self.state)
         self.reruns = Reruns(self.state)

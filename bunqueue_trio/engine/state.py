@@ -214,6 +214,12 @@ class State(Holdings):
             self.changes.finished[job_id] = None
             self.changes.finished_gone.pop(job_id, None)  # which would come after it in the batch
 
+    def is_met(self, dependency: str) -> bool:
+        """True for a job that has completed. Where its id lives again, or has failed since, that life counts."""
+        return dependency not in self.jobs and (
+            self.history.is_finished(dependency) or self.facts.get(dependency) is not None
+        )
+
     def note_met(self, job_id: str) -> None:
         """*job_id*, if it had completed, is about to live again: who waited for it no longer must not do so anew.
 

@@ -125,7 +125,7 @@ class Broker:
             if (check := CHECKS.get(kind)) is not None:  # what `wire.checked` does
                 check(command)
         except BatchEntryError as error:
-            engine.admission.check_entries(command, error.index, now)
+            engine.entry_checks.check_first(command, error.index, now)
             raise
         if kind is Push or kind is PushBatch:
             if self.is_closing or health.error is not None:

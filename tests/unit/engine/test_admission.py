@@ -1010,8 +1010,8 @@ def test_a_malformed_entry_comes_after_the_faults_before_it(harness):
 
     command = harness.command("PUSHB", queue="q", jobs=command_jobs[:1])
     with pytest.raises(Exception, match=r"^jobs\[0\]: Dependency job not found: x$"):
-        harness.engine.admission.check_entries(command, 1, harness.now)
-    harness.engine.admission.check_entries(command, 0, harness.now)
+        harness.engine.entry_checks.check_first(command, 1, harness.now)
+    harness.engine.entry_checks.check_first(command, 0, harness.now)
 
 
 # meeting what is not committed
@@ -1103,6 +1103,6 @@ def test_ids_behind_a_malformed_entry_of_a_batch_are_not_looked_at(harness: Engi
     with pytest.raises(BatchEntryError) as refusal:
         checked(command)
 
-    harness.engine.admission.check_entries(command, refusal.value.index, harness.now)
+    harness.engine.entry_checks.check_first(command, refusal.value.index, harness.now)
 
     assert str(refusal.value) == "jobs[1]: Job must be an object"
