@@ -10,14 +10,13 @@ from typing import Any, Final
 from bunqueue_trio.errors import ValidationError
 from bunqueue_trio.model import commands as c
 from bunqueue_trio.model.cron_job import CronOptions
-from bunqueue_trio.protocol.fields import flag, number, pushed_queue, short, text, text_or_none
+from bunqueue_trio.protocol.fields import MAX_SAFE_INTEGER, flag, number, pushed_queue, short, text, text_or_none
 from bunqueue_trio.protocol.payloads import json_length_exceeds
 from bunqueue_trio.protocol.push_checks import OPTION_CHECKS
 from bunqueue_trio.protocol.values import is_truthy, wire_number
 
 NEITHER: Final = "Cron job must have either schedule or repeatEvery"
 BAD_INTERVAL: Final = "Cron repeatEvery must be a positive safe integer number of milliseconds"
-MAX_SAFE_INTEGER: Final = 2**53 - 1
 # Texts of crons are kept in memory and shown in one list, ten thousand of them.
 MAX_TEXT_LENGTH: Final = 1_024
 MAX_SCHEDULE_LENGTH: Final = 8_192  # twice what an expression may have, which the engine says in its own words

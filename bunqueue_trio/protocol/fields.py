@@ -12,6 +12,7 @@ Check = Callable[[Any], Any]
 
 MAX_DAY_MS = 86_400_000
 MAX_YEAR_MS = 31_536_000_000
+MAX_SAFE_INTEGER = 2**53 - 1  # the largest whole number that every client language holds exactly
 MAX_QUEUE_UNITS = 256
 
 _is_good_queue: Final = re.compile(r"[A-Za-z0-9_\-.:]+").fullmatch

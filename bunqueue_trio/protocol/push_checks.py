@@ -11,6 +11,7 @@ from bunqueue_trio.model.commands import Push, PushBatch, PushEntry, PushOptions
 from bunqueue_trio.model.job import BackoffConfig, Dedup, RepeatConfig
 from bunqueue_trio.protocol.fields import (
     MAX_DAY_MS,
+    MAX_SAFE_INTEGER,
     MAX_YEAR_MS,
     Check,
     flag,
@@ -144,7 +145,9 @@ def _dedup(value: Any) -> Dedup:
         raise ValidationError("dedup must be an object")
     ttl = value.get("ttl")
     return Dedup(
-        None if ttl is None else number("dedup.ttl", ttl, 0), flag(value.get("extend")), flag(value.get("replace"))
+        None if ttl is None else number("dedup.ttl", ttl, 0, MAX_SAFE_INTEGER),
+        flag(value.get("extend")),
+        flag(value.get("replace")),
     )
 
 
@@ -157,12 +160,12 @@ def _date(name: str, value: Any) -> float:
             raise ValidationError(f"{name} must be a date") from None
     if isinstance(value, datetime):
         aware = value if value.tzinfo else value.replace(tzinfo=UTC)
-        return number(name, aware.timestamp() * 1000, 0)
-    return number(name, value, 0)
+        return number(name, aware.timestamp() * 1000, 0, MAX_SAFE_INTEGER)
+    return number(name, value, 0, MAX_SAFE_INTEGER)
 
 
 _REPEAT_CHECKS: Final[dict[str, tuple[str, Check]]] = {
-    "every": ("every", partial(number, "repeat.every", low=0)),
+    "every": ("every", partial(number, "repeat.every", low=0, high=MAX_SAFE_INTEGER)),
     "limit": ("limit", partial(number, "repeat.limit", low=0)),
     "pattern": ("pattern", partial(text, "repeat.pattern")),
     "count": ("count", partial(number, "repeat.count", low=0)),
@@ -170,8 +173,8 @@ _REPEAT_CHECKS: Final[dict[str, tuple[str, Check]]] = {
     "endDate": ("end_date", partial(_date, "repeat.endDate")),
     "tz": ("tz", partial(text, "repeat.tz")),
     "immediately": ("immediately", flag),
-    "prevMillis": ("prev_millis", partial(number, "repeat.prevMillis", low=0)),
-    "offset": ("offset", partial(number, "repeat.offset", low=0)),
+    "prevMillis": ("prev_millis", partial(number, "repeat.prevMillis", low=0, high=MAX_SAFE_INTEGER)),
+    "offset": ("offset", partial(number, "repeat.offset", low=0, high=MAX_SAFE_INTEGER)),
     "jobId": ("job_id", partial(text, "repeat.jobId")),
 }
 
@@ -201,7 +204,7 @@ OPTION_CHECKS: Final[dict[str, Check]] = {
     "remove_on_complete": flag,
     "remove_on_fail": flag,
     "stall_timeout": partial(number, "stallTimeout", low=0, high=MAX_DAY_MS),
-    "timestamp": partial(number, "timestamp", low=0),
+    "timestamp": partial(number, "timestamp", low=0, high=MAX_SAFE_INTEGER),
     "stack_trace_limit": partial(number, "stackTraceLimit", low=0),
     "keep_logs": partial(number, "keepLogs", low=0),
     "size_limit": partial(number, "sizeLimit", low=0),
@@ -210,7 +213,7 @@ OPTION_CHECKS: Final[dict[str, Check]] = {
     "repeat": _repeat,
     "dedup": _dedup,
     "debounce_id": partial(text, "debounceId"),
-    "debounce_ttl": partial(number, "debounceTtl", low=0),
+    "debounce_ttl": partial(number, "debounceTtl", low=0, high=MAX_SAFE_INTEGER),
     "fail_parent_on_failure": flag,
     "remove_dependency_on_failure": flag,
     "continue_parent_on_failure": flag,

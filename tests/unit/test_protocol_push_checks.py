@@ -86,11 +86,11 @@ NUMERIC = [
     ("backoff", "backoff", 0, 86_400_000, False),
     ("ttl", "ttl", 0, 31_536_000_000, False),
     ("stall_timeout", "stallTimeout", 0, 86_400_000, False),
-    ("timestamp", "timestamp", 0, None, False),
+    ("timestamp", "timestamp", 0, 2**53 - 1, False),
     ("stack_trace_limit", "stackTraceLimit", 0, None, False),
     ("keep_logs", "keepLogs", 0, None, False),
     ("size_limit", "sizeLimit", 0, None, False),
-    ("debounce_ttl", "debounceTtl", 0, None, False),
+    ("debounce_ttl", "debounceTtl", 0, 2**53 - 1, False),
 ]
 
 
@@ -108,6 +108,7 @@ def test_numeric_options(field, name, low, high, is_whole):
     assert getattr(pushed(**{field: float(low)}), field) == low
     assert getattr(pushed(**{field: None}), field) is None
     if high is not None:
+        assert refusal(**{field: float(high) + 1}) == f"{name} must be at most {high}"
         assert refusal(**{field: high + 1}) == f"{name} must be at most {high}"
         assert getattr(pushed(**{field: high}), field) == high
     if is_whole:
@@ -251,6 +252,7 @@ def test_dedup_becomes_its_record(dedup, expected):
         ([], "dedup must be an object"),
         ({"ttl": "5"}, "dedup.ttl must be a number"),
         ({"ttl": -1}, "dedup.ttl must be at least 0"),
+        ({"ttl": 2**53}, "dedup.ttl must be at most 9007199254740991"),
     ],
 )
 def test_dedup_is_refused(dedup, text):
@@ -283,6 +285,11 @@ def test_dates_of_repeat_become_milliseconds(moment):
         ({"pattern": 5}, "repeat.pattern must be a string"),
         ({"startDate": "tomorrow"}, "repeat.startDate must be a date"),
         ({"endDate": True}, "repeat.endDate must be a number"),
+        ({"every": 2**53}, "repeat.every must be at most 9007199254740991"),
+        ({"startDate": 2**53}, "repeat.startDate must be at most 9007199254740991"),
+        ({"endDate": 2**53}, "repeat.endDate must be at most 9007199254740991"),
+        ({"prevMillis": 2**53}, "repeat.prevMillis must be at most 9007199254740991"),
+        ({"offset": 2**53}, "repeat.offset must be at most 9007199254740991"),
     ],
 )
 def test_repeat_is_refused(repeat, text):
