@@ -81,7 +81,6 @@ class Deliveries:
     Args:
         max_tries: per event and webhook, the first one included.
         retry_delay_ms: the pause after the n-th failed try is n times this.
-        on_outcome: told of each event that was delivered or given up.
     """
 
     def __init__(
@@ -91,9 +90,9 @@ class Deliveries:
         *,
         max_tries: int,
         retry_delay_ms: float,
-        on_outcome: Callable[[Outcome], None] | None = None,
     ) -> None:
-        self.on_outcome = on_outcome
+        self.on_outcome: Callable[[Outcome], None] | None = None
+        """Told of each event that was delivered or given up."""
         self.delivered_count = 0
         self.failed_count = 0
         self.dropped_count = 0
@@ -131,7 +130,7 @@ class Deliveries:
             self._nursery = None
             self._is_closing = True
             if self.pending_count:
-                log.warn("Webhook deliveries were given up at the stop", count=self.pending_count)
+                log.warning("Webhook deliveries were given up at the stop", count=self.pending_count)
 
     async def drain(self) -> None:
         """Accept nothing more and wait until all is delivered or given up. Whoever calls this bounds its time."""
@@ -153,7 +152,7 @@ class Deliveries:
             return False
         if not self._has_room(lane, size):
             if not lane.dropped_in_a_row:
-                log.warn("Webhook events are dropped: too many wait for the receiver", webhookId=lane.webhook_id)
+                log.warning("Webhook events are dropped: too many wait for the receiver", webhookId=lane.webhook_id)
             lane.dropped_in_a_row += 1
             self._drop(lane, event, "too many events wait for the receiver")
             return False
@@ -273,7 +272,7 @@ class Deliveries:
         lane.failure_count += 1
         lane.failed_in_a_row += 1
         if lane.failed_in_a_row == 1:  # a dead receiver must not fill the log
-            log.warn("Webhook delivery failed", webhookId=lane.webhook_id, error=error)
+            log.warning("Webhook delivery failed", webhookId=lane.webhook_id, error=error)
         self._tell(lane, event, error)
 
     def _tell(self, lane: Lane, event: JobEvent, error: str | None) -> None:
