@@ -79,8 +79,11 @@ def test_the_backlog_of_a_full_disk_is_bounded(start_server: StartServer, mount_
         push_until_refused(client, "x")
         replies = client.call_many([{"cmd": "PUSH", "queue": "q", "data": "x" * 100} for _ in range(2_000)])
 
-        taken = [reply["id"] for reply in replies if reply["ok"]]
-        assert 400 <= len(taken) <= 500
+        taken = {reply["id"] for reply in replies if reply["ok"]}
+        # A checkpoint makes room in the WAL file for a flush: what that one wrote is no backlog.
+        with closing(sqlite3.connect(server.data_path)) as connection:
+            stored = {job_id for (job_id,) in connection.execute("SELECT id FROM jobs")}
+        assert 400 <= len(taken - stored) <= 500
         assert {reply["error"] for reply in replies if not reply["ok"]} == {f"Storage unavailable: {FULL}"}
         disk.free()
         wait_until(lambda: is_healthy(server), "the server has healed", 15)
