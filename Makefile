@@ -2,6 +2,8 @@
 PYTHON ?= python
 CHAOS ?= $(wildcard tests/simulation tests/storage tests/integration)
 FUZZ_SECONDS ?= 60
+WORKERS ?= auto
+SLOW_WORKERS ?= 3
 REFERENCE ?= bunqueue
 # 114 wants a list of all startable functions, 128 does not see a task_status that is passed on, 124 dislikes routes that
 # need not wait (the framework wants them async), 9xx would ask for a checkpoint in every function.
@@ -25,10 +27,12 @@ types:
 	$(PYTHON) -m mypy
 
 test:
-	$(PYTHON) -m pytest -m 'not slow'
+	$(PYTHON) -m pytest -n $(WORKERS) -m 'not slow'
 
+# Most of them wait for processes, so more run at a time than there are processors; those that measure time come last, alone.
 test-slow:
-	$(PYTHON) -m pytest -m 'slow and not long'
+	$(PYTHON) -m pytest -n $(SLOW_WORKERS) --dist worksteal -m 'slow and not alone and not long'
+	$(PYTHON) -m pytest -m 'alone and not long'
 
 test-long:
 	$(PYTHON) -m pytest -m long

@@ -73,6 +73,7 @@ def test_q1_every_way_out_gives_the_slot_back(server: ServerProcess, how: str) -
     check_closing(server, ["q"], set(ids))
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 @pytest.mark.long
 def test_q2_a_limited_queue_serves_evenly_and_a_silent_one_wakes_by_itself(server: ServerProcess) -> None:
@@ -134,6 +135,7 @@ def test_q2_a_limited_queue_serves_evenly_and_a_silent_one_wakes_by_itself(serve
     check_closing(server, ["q"], ids)
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_p1_limits_hold_after_a_kill_and_so_does_their_undoing(server: ServerProcess) -> None:
     """bunqueue #100: limits fell back to the default. The ttl goes on with its remaining time."""

@@ -15,6 +15,7 @@ from tests.process import Client, ServerProcess, StartServer, frame
 TOKEN = "the-right-token"
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_h3_probes_are_quick_under_load_and_tell_the_truth(server: ServerProcess) -> None:
     """celery #4079: probes made orchestrators restart healthy processes. Shortened: 30,000 jobs, 5 s of load."""
@@ -51,6 +52,7 @@ def test_h3_probes_are_quick_under_load_and_tell_the_truth(server: ServerProcess
     check_closing(server, ["stock", "load"], ids + pushed)
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 @pytest.mark.long
 def test_h1_watching_costs_the_same_with_many_jobs(server: ServerProcess) -> None:
@@ -79,6 +81,7 @@ def test_h1_watching_costs_the_same_with_many_jobs(server: ServerProcess) -> Non
         assert (stats["waiting"], stats["delayed"]) == (51_000, 50_000)
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_s1_a_lease_can_be_renewed_and_its_job_finished_during_the_drain(start_server: StartServer) -> None:
     """bull #1615: renewal stopped first, so a job that ended well was run again. Ten seconds of drain."""
@@ -127,6 +130,7 @@ def test_s3_after_a_kill_the_next_server_starts_at_once_on_the_same_file(server:
     check_closing(server, ["q"], ids)
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_z1_strangers_neither_crash_nor_slow_the_server(start_server: StartServer) -> None:
     """bunqueue #108: bytes before the login crashed it. The plain parts: frames of 1 byte to 64 MB before ``Auth``."""

@@ -51,6 +51,7 @@ def lateness(server: ServerProcess, timings: list[dict[str, Any]]) -> list[float
     return found
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 @pytest.mark.parametrize("timings", [intervals, seconds])
 def test_a_job_is_in_the_hands_of_a_worker_within_20_ms_of_its_time(tmp_path: Path, timings) -> None:

@@ -188,6 +188,7 @@ def inside(start_server: StartServer) -> ServerProcess:
     )
 
 
+@pytest.mark.alone
 def test_the_server_stays_fast_and_stops_in_time_whatever_receivers_do(
     inside: ServerProcess, open_receiver: OpenReceiver
 ) -> None:
@@ -262,6 +263,7 @@ def check_calls(receiver: Receiver) -> None:
     }
 
 
+@pytest.mark.alone
 def test_a_stop_gives_a_receiver_that_answers_what_is_left_and_none_its_time_for_ever(
     inside: ServerProcess, open_receiver: OpenReceiver
 ) -> None:
