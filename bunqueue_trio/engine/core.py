@@ -135,6 +135,14 @@ class Engine:
         """A connection has closed: release its jobs and workers."""
         leases.disconnect(self.state, connection_id, now)
 
+    def let_go(self, connection_id: int) -> None:
+        """Who holds leases under this id has no connection: its jobs belong to nobody from now on."""
+        leases.let_go(self.state, connection_id)
+
+    def take_undelivered(self, connection_id: int, now: Now) -> None:
+        """What was leased under this id has never reached anybody: back to the queue, no attempt counted."""
+        leases.take_undelivered(self.state, connection_id, now)
+
     # time
 
     def tick(self, now: Now) -> None:

@@ -201,6 +201,27 @@ def release(state: State, job: Job, now: Now, *, is_orderly: bool) -> None:
         retries.take_back(state, job, TakenBack.DISCONNECT, now, attempts=charge, stalls=0, run_at=run_at)
 
 
+def let_go(state: State, connection_id: int) -> None:
+    """The jobs leased under this id belong to no connection from now on: only their leases can end."""
+    state.connections.discard(connection_id)
+    for job in state.held.pop(connection_id, {}).values():
+        assert job.lease is not None
+        job.lease.connection_id = None
+
+
+def take_undelivered(state: State, connection_id: int, now: Now) -> None:
+    """The jobs leased under this id have never reached a worker: back they go, and nothing is charged.
+
+    One that somebody else has finished or moved meanwhile, by its id, is left to that change.
+    """
+    state.connections.discard(connection_id)
+    for job in list(state.held.pop(connection_id, {}).values()):
+        assert job.lease is not None
+        job.lease.connection_id = None
+        if job.staged is None:
+            retries.take_back(state, job, TakenBack.DISCONNECT, now, attempts=0, stalls=0, run_at=job.record.run_at)
+
+
 def look_at(state: State, job: Job, armed_for_mono_ms: float, now: Now) -> None:
     """A timer of *job* has surfaced: do what is due, or set the next one."""
     lease = job.lease
