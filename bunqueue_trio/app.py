@@ -18,6 +18,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import ssl
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -43,10 +44,13 @@ from bunqueue_trio.server.statistics import run_statistics
 from bunqueue_trio.server.storage_health import StorageHealth
 from bunqueue_trio.server.store import Store, open_store
 from bunqueue_trio.server.tcp import TcpServer
+from bunqueue_trio.server.tls import load_tls
 from bunqueue_trio.server.webhooks.delivering import Deliveries
 from bunqueue_trio.server.webhooks.registry import Webhooks
 from bunqueue_trio.server.webhooks.sending import open_sender
+from bunqueue_trio.web.answering import CommandRoutes
 from bunqueue_trio.web.crons import CronRoutes
+from bunqueue_trio.web.gate import Gate, Permitted
 from bunqueue_trio.web.queues import QueueRoutes
 from bunqueue_trio.web.serve import serve_http
 from bunqueue_trio.web.webhooks import WebhookRoutes
@@ -68,8 +72,17 @@ class LostJobsError(StorageError):
 class Server:
     """One run of the server."""
 
-    def __init__(self, config: Config, store: Store, broker: Broker, deliveries: Deliveries) -> None:
+    def __init__(
+        self,
+        config: Config,
+        store: Store,
+        broker: Broker,
+        deliveries: Deliveries,
+        *,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self.config = config
+        self.tls = tls
         self.store = store
         self.broker = broker
         self.flusher = Flusher(broker, store)
@@ -85,7 +98,7 @@ class Server:
             await self.flusher.flush_all()  # what recovery has changed is in the file before any port opens
             async with trio.open_nursery() as sessions:
                 sessions.start_soon(self._run_reaper)
-                tcp = TcpServer(self.broker, self.config, sessions)
+                tcp = TcpServer(self.broker, self.config, sessions, tls=self.tls)
                 reporting = Reporting(self.broker, self.store, tcp)
                 sessions.start_soon(self._run_statistics, tcp)
                 sessions.start_soon(self._run_retention)
@@ -180,6 +193,7 @@ class Server:
     async def _serve_http(
         self, reporting: Reporting, *, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED
     ) -> None:
+        gate = Gate(self.config, self.broker)
         with self._ends_with_the_server():
             await serve_http(
                 reporting,
@@ -189,11 +203,12 @@ class Server:
                 self.config.shutdown_timeout_ms / 1000,
                 closing=self.stop_requested,
                 rooms=[
-                    QueueRoutes(self.broker, self.config.auth_tokens),
-                    CronRoutes(self.broker, self.config.auth_tokens),
-                    WebhookRoutes(self.broker, self.config.auth_tokens),
-                    WorkerRoutes(self.broker, self.config.auth_tokens),
+                    gate,
+                    CommandRoutes(self.broker, gate),
+                    QueueRoutes(self.broker, ()),
+                    *(room(Permitted(self.broker.answer), ()) for room in (CronRoutes, WebhookRoutes, WorkerRoutes)),
                 ],
+                tls=self.tls,
                 task_status=task_status,
             )
 
@@ -216,10 +231,11 @@ async def run_server(
     Args:
         task_status: ``started`` gets the bound TCP and HTTP ports once both accept.
     Raises:
-        StartError: the data file cannot be used.
+        StartError: the data file, or a file of TLS, cannot be used.
         OSError: a port cannot be bound.
         LostJobsError: the file refused the final flush; the jobs are in a spill file.
     """
+    tls = load_tls(config)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     async with open_store(config.data_path, synchronous=_synchronous(config)) as store:
         clock = SystemClock()
@@ -251,7 +267,7 @@ async def run_server(
             webhooks = Webhooks(ids, clock, deliveries, broker.events, allows_internal=config.webhook_allow_internal)
             broker.rooms.update(webhooks.handlers)
             broker.monitoring.webhook_facts = webhooks.facts
-            server = Server(config, store, broker, deliveries)
+            server = Server(config, store, broker, deliveries, tls=tls)
             try:
                 await server.serve(task_status)
             finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import socket
+import ssl
 from contextlib import suppress
 
 import trio
@@ -15,6 +16,7 @@ from bunqueue_trio.protocol.codec import encode_frame
 from bunqueue_trio.server.broker import Broker
 from bunqueue_trio.server.connection import serve_connection
 from bunqueue_trio.server.stream import TcpStream
+from bunqueue_trio.server.tls import TlsStream
 
 log = get_logger("TCP")
 
@@ -22,12 +24,20 @@ BACKLOG = 1_024
 OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 ACCEPT_PAUSE_S = 0.25  # without descriptors: four tries a second cost nothing and notice a free one at once
 COMPLAIN_EVERY_S = 10.0
+HANDSHAKE_S = 10.0  # an honest client needs three round trips
 
 
 class TcpServer:
-    """The door for TCP clients. `run` is the listener; connections live in the nursery they are given."""
+    """The door for TCP clients. `run` is the listener; connections live in the nursery they are given.
 
-    def __init__(self, broker: Broker, config: Config, sessions: trio.Nursery) -> None:
+    Args:
+        tls: makes the door speak TLS, and nothing else.
+    """
+
+    def __init__(
+        self, broker: Broker, config: Config, sessions: trio.Nursery, *, tls: ssl.SSLContext | None = None
+    ) -> None:
+        self._tls = tls
         self._broker = broker
         self._config = config
         self._sessions = sessions
@@ -59,7 +69,7 @@ class TcpServer:
 
     def _take(self, sock: socket.socket) -> None:
         try:
-            stream = TcpStream(sock)
+            stream = TcpStream(sock) if self._tls is None else TlsStream(sock, self._tls)
         except OSError:  # the peer has gone again already
             sock.close()
             return
@@ -73,14 +83,29 @@ class TcpServer:
 
     async def _serve(self, stream: TcpStream) -> None:
         try:
+            if isinstance(stream, TlsStream) and not await self._shake_hands(stream):
+                return
             await serve_connection(stream, self._broker, self._config)
         finally:
             self.connection_count -= 1
 
     @staticmethod
+    async def _shake_hands(stream: TlsStream) -> bool:
+        """Until then nothing that the peer has sent is looked at, and no session exists (Z1)."""
+        is_done = False
+        try:
+            with trio.move_on_after(HANDSHAKE_S):
+                is_done = await stream.handshake()
+        finally:
+            if not is_done:
+                stream.abort()
+        return is_done
+
+    @staticmethod
     def _turn_away(stream: TcpStream) -> None:
-        with suppress(OSError):  # it did not wait for the answer
-            stream.send_nowait(encode_frame(ErrorReply(error="Too many connections")))
+        with suppress(OSError):  # it did not wait for the answer; TLS would have to shake hands for one
+            if not isinstance(stream, TlsStream):
+                stream.send_nowait(encode_frame(ErrorReply(error="Too many connections")))
         stream.close()
 
     async def _pause_after(self, error: OSError) -> None:

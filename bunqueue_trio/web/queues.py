@@ -13,9 +13,10 @@ from quart import Response, request
 from quart_trio import QuartTrio
 
 from bunqueue_trio.model.entries import DlqEntry
-from bunqueue_trio.protocol.payloads import to_python
+from bunqueue_trio.protocol.json_bodies import json_of
 from bunqueue_trio.web.access import Access, unauthorized
 from bunqueue_trio.web.probes import json_response
+from bunqueue_trio.web.responses import off_loop
 
 PAGE_MAX = 1_000  # entries of one answer; each may carry a payload of 10 MB
 
@@ -54,8 +55,9 @@ class QueueRoutes:
         entries = self._reader.dead_letters(queue)
         offset = _whole(request.args.get("offset"), 0)
         limit = min(_whole(request.args.get("limit"), PAGE_MAX), PAGE_MAX)
-        page = [_shown(entry) for entry in entries[offset : offset + limit]]
-        return json_response({"ok": True, "entries": page, "total": len(entries)})
+        page = entries[offset : offset + limit]
+        body = msgspec.msgpack.encode({"ok": True, "entries": page, "total": len(entries)})
+        return Response(await off_loop(len(body), lambda: json_of(body)), content_type="application/json")
 
     async def _statistics(self, queue: str) -> Response:
         if not self._access.is_granted:
@@ -72,11 +74,6 @@ def _whole(text: str | None, default: int) -> int:
     except ValueError:
         return default
     return max(0, math.trunc(value)) if math.isfinite(value) else default
-
-
-def _shown(entry: DlqEntry) -> Any:
-    """The entry as JSON shows it: payloads decoded, whole numbers without a point."""
-    return whole_numbers(to_python(msgspec.Raw(msgspec.msgpack.encode(entry))))
 
 
 def whole_numbers(value: Any) -> Any:

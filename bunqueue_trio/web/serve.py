@@ -1,26 +1,21 @@
 """Hypercorn as a guest in our nursery: the listener is ours, the signals are ours, and it says nothing."""
 
 import logging
-import math
 import os
 import socket
+import ssl
 from collections.abc import Sequence
 
 import hypercorn.config
 import hypercorn.trio
 import trio
-from hypercorn.typing import ASGISendCallable, ASGISendEvent
-from quart import Request
-from quart_trio.asgi import TrioASGIHTTPConnection
 
 from bunqueue_trio.errors import InvariantError
 from bunqueue_trio.logs import get_logger
 from bunqueue_trio.web.probes import HealthSource, Routes, create_app
 
 KEEP_ALIVE_S = 10.0  # Wire: the reference drops a silent connection after 10 to 12 s
-LAST_PIECE_S = 5.0  # so long may a client take to read the end of its answer
 BACKLOG = 1024
-NO_SUCH_PATH = "/-"
 
 
 async def serve_http(
@@ -32,9 +27,12 @@ async def serve_http(
     *,
     closing: trio.Event | None = None,
     rooms: Sequence[Routes] = (),
+    tls: ssl.SSLContext | None = None,
     task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve HTTP on *host*:*port* until *stop* is set; then requests in flight have *grace_s* seconds to end.
+
+    With *tls* the listener speaks TLS only.
 
     From *closing* on new connections are refused, while those that are open are served until *stop* (R280, H3).
     ``task_status.started`` gets the bound port once connections are accepted (of the first address, where *host* has
@@ -50,13 +48,12 @@ async def serve_http(
     try:
         bound_port: int = sockets[0].getsockname()[1]
         app = create_app(source, rooms)
-        app.asgi_http_class = _WholeResponses
         async with trio.open_nursery() as nursery:
             if closing is not None:
                 nursery.start_soon(_refuse_newcomers, closing, sockets)
             await hypercorn.trio.serve(
                 app,
-                _Settings(sockets, grace_s),
+                _Settings(sockets, grace_s, tls),
                 shutdown_trigger=stop.wait,
                 mode="asgi",
                 task_status=_PortStatus(task_status, bound_port),
@@ -92,40 +89,12 @@ async def _refuse_newcomers(closing: trio.Event, sockets: list[socket.socket]) -
             os.dup2(deaf.fileno(), listening.fileno(), inheritable=False)
 
 
-class _WholeResponses(TrioASGIHTTPConnection):
-    """Lets the last piece of a response pass whole.
-
-    Cancel: Hypercorn ends a response by telling the application that the client is gone, upon which Quart-Trio cancels
-    the request, and with it the very call of Hypercorn that would go on to close the connection or to start the timer
-    of an idle one. So each connection would stay open for good.
-    """
-
-    def _create_request_from_scope(self, send: ASGISendCallable) -> Request:
-        try:
-            return super()._create_request_from_scope(send)
-        except ValueError:
-            # A target such as "http://[" is no address of anything here, and no fault of ours worth a traceback.
-            self.scope["path"] = NO_SUCH_PATH
-            return super()._create_request_from_scope(send)
-
-    async def handle_request(  # type: ignore[override]  # Quart-Trio's own signature, not that of Quart
-        self, nursery: trio.Nursery, request: Request, send: ASGISendCallable
-    ) -> None:
-        """Answer *request*, with the end of the answer shielded from cancellation."""
-
-        async def send_whole(message: ASGISendEvent) -> None:
-            is_last = message["type"] == "http.response.body" and not message.get("more_body", False)
-            with trio.move_on_after(LAST_PIECE_S if is_last else math.inf, shield=is_last):
-                await send(message)
-
-        await super().handle_request(nursery, request, send_whole)
-
-
 class _Settings(hypercorn.config.Config):
     """Hypercorn's settings, with sockets that are bound already."""
 
-    def __init__(self, sockets: list[socket.socket], grace_s: float) -> None:
+    def __init__(self, sockets: list[socket.socket], grace_s: float, tls: ssl.SSLContext | None) -> None:
         self._sockets = sockets
+        self._tls = tls
         self.graceful_timeout = grace_s
         self.keep_alive_timeout = KEEP_ALIVE_S
         self.backlog = BACKLOG
@@ -134,8 +103,14 @@ class _Settings(hypercorn.config.Config):
         self.errorlog = _quiet_logger()
 
     def create_sockets(self) -> hypercorn.config.Sockets:
-        """Hand over the bound sockets as the plain ones."""
+        """Hand over the bound sockets."""
+        if self._tls is not None:
+            return hypercorn.config.Sockets(self._sockets, [], [])
         return hypercorn.config.Sockets([], self._sockets, [])
+
+    def create_ssl_context(self) -> ssl.SSLContext | None:
+        """The context that the TCP listener uses too; this server speaks no HTTP/2."""
+        return self._tls
 
 
 class _PortStatus(trio.TaskStatus[list[str]]):

@@ -46,7 +46,7 @@ async def test_an_entry_is_shown_whole_with_payloads_as_json(reader):
     assert (reply.status_code, body["ok"], body["total"]) == (200, True, 3)
     entry = body["entries"][0]
     assert (entry["job"]["id"], entry["reason"], entry["error"]) == ("a", "max_attempts_exceeded", "no a")
-    assert entry["job"]["data"] == {"blob": "AP8=", "big": 2**40}
+    assert entry["job"]["data"] == {"blob": {"$binary": "AP8="}, "big": 2**40}
     assert [record["attempt"] for record in entry["attempts"]] == [1]
 
 

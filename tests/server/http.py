@@ -1,0 +1,77 @@
+"""The HTTP application over a rig, without a socket."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from quart_trio import QuartTrio
+
+from bunqueue_trio.config import Config
+from bunqueue_trio.model.health import HealthReport
+from bunqueue_trio.web.answering import CommandRoutes
+from bunqueue_trio.web.crons import CronRoutes
+from bunqueue_trio.web.gate import Gate, Permitted
+from bunqueue_trio.web.probes import create_app
+from bunqueue_trio.web.queues import QueueRoutes
+from tests.server.fakes import Rig
+
+
+class Source:
+    """A healthy server."""
+
+    is_ready = True
+
+    def health(self) -> HealthReport:
+        return HealthReport(uptime=1, version="1")
+
+
+def app_of(rig: Rig, config: Config | None = None) -> QuartTrio:
+    """The application as the server serves it."""
+    gate = Gate(config or Config(), rig.broker)
+    rooms = [
+        gate,
+        CommandRoutes(rig.broker, gate),
+        QueueRoutes(rig.broker, ()),
+        CronRoutes(Permitted(rig.broker.answer), ()),
+    ]
+    return create_app(Source(), rooms)
+
+
+class Http:
+    """A client of the application.
+
+    Args:
+        peer: the address it comes from.
+    """
+
+    def __init__(self, rig: Rig, config: Config | None = None, *, peer: str = "127.0.0.1") -> None:
+        self.app = app_of(rig, config)
+        self.peer = peer
+        self.headers: dict[str, str] = {}
+        """Of the last response, names in lower case."""
+
+    async def ask(self, method: str, path: str, *, headers: dict[str, str] | None = None, **body: Any) -> Any:
+        """Status and decoded JSON body of one request; *body* as Quart's client takes it: ``json`` or ``data``.
+
+        The path goes out as it is written here, escapes included.
+        """
+        raw, _, query = path.partition("?")
+        response = await self.app.test_client().open(
+            path=raw,
+            method=method,
+            headers=headers,
+            query_string=None,
+            scope_base={"raw_path": raw.encode(), "query_string": query.encode(), "client": (self.peer, 5)},
+            **body,
+        )
+        self.headers = {name.lower(): value for name, value in response.headers.items()}
+        text = await response.get_data(as_text=False)
+        if self.headers.get("content-type") == "application/json":
+            return response.status_code, await response.get_json()
+        return response.status_code, text.decode()
+
+    async def reply(self, method: str, path: str, **options: Any) -> Any:
+        """The body of a request that must be answered with 200."""
+        status, body = await self.ask(method, path, **options)
+        assert status == 200, body
+        return body
