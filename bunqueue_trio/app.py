@@ -49,12 +49,8 @@ from bunqueue_trio.server.webhooks.delivering import Deliveries
 from bunqueue_trio.server.webhooks.registry import Webhooks
 from bunqueue_trio.server.webhooks.sending import open_sender
 from bunqueue_trio.web.answering import CommandRoutes
-from bunqueue_trio.web.crons import CronRoutes
-from bunqueue_trio.web.gate import Gate, Permitted
-from bunqueue_trio.web.queues import QueueRoutes
+from bunqueue_trio.web.gate import Gate
 from bunqueue_trio.web.serve import serve_http
-from bunqueue_trio.web.webhooks import WebhookRoutes
-from bunqueue_trio.web.workers import WorkerRoutes
 
 log = get_logger("Server")
 
@@ -205,8 +201,6 @@ class Server:
                 rooms=[
                     gate,
                     CommandRoutes(self.broker, gate),
-                    QueueRoutes(self.broker, ()),
-                    *(room(Permitted(self.broker.answer), ()) for room in (CronRoutes, WebhookRoutes, WorkerRoutes)),
                 ],
                 tls=self.tls,
                 task_status=task_status,

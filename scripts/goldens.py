@@ -1,6 +1,6 @@
 """Replay the recorded transcripts against a server, several at a time, as far as its commands reach.
 
-    python scripts/goldens.py [--jobs 2] [--only SUBSTRING] [--start 'python -m bunqueue_trio']
+    python scripts/goldens.py [--jobs 2] [--only SUBSTRING-OR-RECORDING] [--start 'python -m bunqueue_trio']
 
 A scenario is replayed when every command and every HTTP path in it is known to the server; the names of the others are
 printed, so that nothing is left out in silence. Exit code 1 if any scenario differs.
@@ -71,9 +71,9 @@ def main() -> int:
     parser.add_argument("--start", default=f"{sys.executable} -m bunqueue_trio")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="goldens-"))
-    scenarios = [s for name in RECORDINGS for s in json.loads((GOLDEN / name).read_text())["scenarios"]]
-    scenarios.append(reference_file_scenario(folder))
-    wanted = [s for s in scenarios if options.only in s["name"]]
+    found = [(name, s) for name in RECORDINGS for s in json.loads((GOLDEN / name).read_text())["scenarios"]]
+    found.append(("reference-small.json", reference_file_scenario(folder)))
+    wanted = [s for name, s in found if options.only in s["name"] or name == f"{options.only}.json"]
     in_scope = [s for s in wanted if all(is_known(step) for step in s["steps"])]
     for scenario in wanted:
         if scenario not in in_scope:

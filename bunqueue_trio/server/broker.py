@@ -15,7 +15,7 @@ from bunqueue_trio.engine.core import Engine
 from bunqueue_trio.errors import InvariantError, LimitError, StateError
 from bunqueue_trio.logs import get_logger
 from bunqueue_trio.model.commands import Pull, PullBatch, Push, PushBatch, WaitJob
-from bunqueue_trio.model.entries import CompletedJob, DlqEntry
+from bunqueue_trio.model.entries import CompletedJob
 from bunqueue_trio.model.events import SystemEvent
 from bunqueue_trio.model.instant import Now
 from bunqueue_trio.model.job import Job, JobState
@@ -306,14 +306,6 @@ class Broker:
             changes.jobs = [job for job in changes.jobs if job.dirty]
 
     # what only HTTP asks for
-
-    def dead_letters(self, queue: str) -> list[DlqEntry]:
-        """The dead letters of a queue, oldest first."""
-        return self.engine.queries.dead_letters(queue)
-
-    def dead_letter_statistics(self, queue: str) -> dict[str, Any]:
-        """Their number by reason, and their times."""
-        return self.engine.queries.dead_letter_statistics(queue, self.clock.now())
 
     # connections
 

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import trio
-from msgspec import structs
+from msgspec import Raw, msgpack, structs
 
 from bunqueue_trio.engine.maturing import mature_due
 from bunqueue_trio.memory import measure_memory
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 LISTED = 100  # workers and crons on the overview
 QUEUES_LISTED = 1_000
+PAGE_BYTES = 8_388_608  # of dead letters: their payloads are up to 10 MB each, and a page is in memory three times
 TYPES_LISTED = 20
 OBJECTS_PER_TURN = 20_000  # a millisecond of counting; others get their turn in between
 HEAP_PAUSE_S = 1.0  # a look at the heap collects garbage and walks all objects
@@ -161,6 +162,28 @@ class Overviews:
             for worker in islice(found, QUEUES_LISTED)
         ]
         return {"ok": True, "workers": shown}
+
+    def dead_letters(self, queue: str, limit: int, offset: int) -> dict[str, Any]:
+        """Entries of a queue, oldest first, with what the wire does not show of them.
+
+        The page ends before it would be longer than `PAGE_BYTES`, though it has an entry if there is one; ``total``
+        shows that there are more. O(page), and O(dead letters) to get there.
+        """
+        entries = self._broker.engine.queries.dead_letters(queue)
+        page: list[Raw] = []
+        room = PAGE_BYTES
+        for entry in islice(entries, offset, offset + limit):
+            body = msgpack.encode(entry)
+            room -= len(body)
+            if room < 0 and page:
+                break
+            page.append(Raw(body))
+        return {"ok": True, "entries": page, "total": len(entries)}
+
+    def dead_letter_stats(self, queue: str) -> dict[str, Any]:
+        """Their number by reason, and their times."""
+        stats = self._broker.engine.queries.dead_letter_statistics(queue, self._broker.clock.now())
+        return {"ok": True, "stats": stats}
 
     def prometheus(self) -> str:
         """All metrics as Prometheus text."""

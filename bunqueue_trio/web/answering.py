@@ -99,14 +99,22 @@ async def _asked(route: Route, parameters: dict[str, str]) -> Asked:
         path = {name: decoded(segment) for name, segment in parameters.items()}
     except ValueError:
         raise ValidationError("Invalid percent-encoding in the path") from None
-    body: dict[str, Any] = {}
-    if route.body is not Body.UNREAD:
-        text: Any = await request.get_data(as_text=False)
+    return Asked(path, request.args, await _body(route.body))
+
+
+async def _body(reading: Body) -> dict[str, Any]:
+    if reading is Body.UNREAD:
+        return {}
+    text: Any = await request.get_data(as_text=False)
+    try:
         if text.strip():
-            body = await off_loop(len(text), lambda: object_of(text))
-        elif route.body is Body.REQUIRED:
+            return await off_loop(len(text), lambda: object_of(text))
+        if reading is Body.REQUIRED:
             raise ValidationError(INVALID_BODY)
-    return Asked(path, request.args, body)
+    except ValidationError:
+        if reading is not Body.LENIENT:
+            raise
+    return {}
 
 
 def _name_of(kind: Any) -> str:

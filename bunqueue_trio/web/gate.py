@@ -12,7 +12,6 @@ Source: HTTP, "Order of checks for a request", "Bearer auth", "CORS", "Request r
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import urlsplit
@@ -196,26 +195,6 @@ def check_permitted(kind: type) -> None:
     roles: Role | None = g.get("roles")
     if roles is not None and roles != Role.ALL and kind not in permitted(roles):
         raise AuthError(refusal(kind))
-
-
-class Permitted:
-    """Commands of requests that the gate has let in: each only with a role that may send it.
-
-    Args:
-        answer: carries out a command, see `Broker.answer`.
-    """
-
-    def __init__(self, answer: Callable[[Any], Any]) -> None:
-        self._answer = answer
-
-    async def answer(self, command: Any) -> Any:
-        """Carry out a command.
-
-        Raises:
-            AuthError: the token lacks the role.
-        """
-        check_permitted(type(command))
-        return await self._answer(command)
 
 
 def refuse_foreign() -> Response:

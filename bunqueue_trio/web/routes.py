@@ -2,7 +2,7 @@
 come from.
 
 A row knows no rule: the fields are what the request holds, and the command is checked and carried out as if it had come
-over the wire. Crons and dead letters have rooms of their own (`crons`, `queues`), probes too.
+over the wire. Only the probes stand elsewhere (`probes`).
 
 Source: HTTP, "Route table", "Bodies", "Status codes of mapped commands".
 """
@@ -23,6 +23,7 @@ from bunqueue_trio.model import commands as c
 MAX_PAGE = 500
 DEFAULT_PAGE = 100
 MAX_SUMMARY = 1_000
+MAX_LETTERS = 1_000
 _LEADING_INTEGER: Final = re.compile(r"\s*([+-]?\d{1,15})", re.ASCII)
 
 
@@ -33,6 +34,8 @@ class Body(Enum):
     OPTIONAL = auto()
     """Empty or blank is as if it were ``{}``."""
     REQUIRED = auto()
+    LENIENT = auto()
+    """Whatever is no JSON object is as if it were ``{}``."""
 
 
 class Asked(Struct, gc=False):
@@ -146,6 +149,22 @@ def _summary_page(asked: Asked) -> dict[str, Any]:
     return {"limit": int(min(max(limit, 0), MAX_SUMMARY)), "offset": int(max(offset, 0))}
 
 
+def _letters_page(asked: Asked) -> dict[str, Any]:
+    limit = min(_truncated(asked.query.get("limit"), MAX_LETTERS), MAX_LETTERS)
+    return {"limit": limit, "offset": _truncated(asked.query.get("offset"), 0)}
+
+
+def _truncated(text: str | None, default: int) -> int:
+    """Wire: toward zero and not below it; *default* where there is none or it is no number, 0 where it is empty."""
+    if text is None:
+        return default
+    try:
+        value = float(text) if text else 0.0
+    except ValueError:
+        return default
+    return max(0, math.trunc(value)) if math.isfinite(value) else default
+
+
 def _includes_jobs(asked: Asked) -> dict[str, Any]:
     return {"includes_jobs": asked.query.get("includeJobs") == "true"}
 
@@ -158,14 +177,19 @@ _PUSH_FIELDS: Final = (
     "data", "priority", "delay", "backoff", "timeout", "jobId", "removeOnComplete", "removeOnFail", "durable", "ttl",
     "uniqueKey", "groupId", "dependsOn", "tags", "lifo", "repeat", "receipt",
 )  # fmt: skip
+_CRON_FIELDS: Final = (
+    "name", "queue", "data", "schedule", "repeatEvery", "priority", "maxLimit", "timezone", "uniqueKey", "dedup",
+    "skipMissedOnRestart", "immediately", "skipIfNoWorker", "preventOverlap", "jobOptions",
+)  # fmt: skip
+_WORKER_FIELDS: Final = ("name", "queues", "concurrency", "workerId", "hostname", "pid", "startedAt")
 
 
 def _reads(pattern: str, kind: type, path: dict[str, str], **options: Any) -> Route:
     return Route(method="GET", pattern=pattern, kind=kind, path=path, **options)
 
 
-def _changes_job(method: str, pattern: str, kind: type, *fields: str, **options: Any) -> Route:
-    """Group B, the job's id in the path; a body where there are fields to take from it."""
+def _changes(method: str, pattern: str, kind: type, *fields: str, **options: Any) -> Route:
+    """Group B, the id in the path; a body where there are fields to take from it."""
     body = Body.OPTIONAL if fields else Body.UNREAD
     options = {"path": _ID, "body": body, "refused": 400, **options}
     return Route(method=method, pattern=pattern, kind=kind, fields=fields, **options)
@@ -177,49 +201,53 @@ def _controls(method: str, pattern: str, kind: type, *fields: str, **options: An
     return Route(method=method, pattern=pattern, kind=kind, path=_QUEUE, body=body, fields=fields, **options)
 
 
+def _makes(pattern: str, kind: type, *fields: str, **options: Any) -> Route:
+    """Group B, everything in the body."""
+    return Route(method="POST", pattern=pattern, kind=kind, refused=400, body=Body.REQUIRED, fields=fields, **options)
+
+
+def _removes(pattern: str, kind: type, **path: str) -> Route:
+    """Group C, the name in the path."""
+    return Route(method="DELETE", pattern=pattern, kind=kind, refused=404, path=path)
+
+
 def _looks(pattern: str, look: str, kind: type, method: str = "GET", **options: Any) -> Route:
     return Route(method=method, pattern=pattern, kind=kind, look=look, **options)
 
 
 ROUTES: Final = (
     # jobs
-    Route(
-        method="POST", pattern="/queues/:queue/jobs", kind=c.Push, path=_QUEUE, refused=400,
-        body=Body.REQUIRED, fields=_PUSH_FIELDS, more=_max_attempts,
-    ),
-    Route(
-        method="POST", pattern="/queues/:queue/jobs/bulk", kind=c.PushBatch, path=_QUEUE, refused=400,
-        body=Body.REQUIRED, fields=("jobs", "receipt"),
-    ),
+    _makes("/queues/:queue/jobs", c.Push, *_PUSH_FIELDS, path=_QUEUE, more=_max_attempts),
+    _makes("/queues/:queue/jobs/bulk", c.PushBatch, "jobs", "receipt", path=_QUEUE),
     _reads("/queues/:queue/jobs", c.Pull, _QUEUE, more=_given_integers("timeout"), has_effects=True),
     _controls("POST", "/queues/:queue/jobs/pull-batch", c.PullBatch, "count", "timeout", "owner", "lockTtl"),
     _reads("/queues/:queue/jobs/list", c.GetJobs, _QUEUE, more=_listed),
     _reads("/jobs/:id", c.GetJob, _ID, refused=404),
-    _changes_job("DELETE", "/jobs/:id", c.Cancel, refused=200),
+    _changes("DELETE", "/jobs/:id", c.Cancel, refused=200),
     _reads("/jobs/custom/:customId", c.GetJobByCustomId, {"customId": "customId"}, refused=404),
     _reads("/jobs/:id/state", c.GetState, _ID, refused=404),
     _reads("/jobs/:id/result", c.GetResult, _ID, refused=404),
     _reads("/jobs/:id/progress", c.GetProgress, _ID, refused=404),
     _reads("/jobs/:id/children", c.GetChildrenValues, _ID, refused=404),
-    _changes_job("POST", "/jobs/:id/ack", c.Ack, "result", "token"),
-    _changes_job("POST", "/jobs/:id/fail", c.Fail, "error", "token", "unrecoverable", "stack"),
-    _changes_job("POST", "/jobs/ack-batch", c.AckBatch, "ids", "results", "tokens", path={}),
-    _changes_job("POST", "/jobs/extend-locks", c.ExtendLocks, "ids", "tokens", "durations", path={}),
-    _changes_job("POST", "/jobs/heartbeat-batch", c.JobHeartbeatBatch, "ids", "tokens", path={}),
-    _changes_job("POST", "/jobs/:id/heartbeat", c.JobHeartbeat, "token", "duration"),
-    _changes_job("POST", "/jobs/:id/extend-lock", c.ExtendLock, "duration", "token"),
-    _changes_job("POST", "/jobs/:id/promote", c.Promote),
-    _changes_job("PUT", "/jobs/:id/data", c.Update, "data", body=Body.REQUIRED),
-    _changes_job("POST", "/jobs/:id/progress", c.Progress, "progress", "message"),
-    _changes_job("PUT", "/jobs/:id/priority", c.ChangePriority, "priority", "lifo"),
-    _changes_job("PUT", "/jobs/:id/delay", c.ChangeDelay, "delay"),
-    _changes_job("POST", "/jobs/:id/move-to-delayed", c.MoveToDelayed, "delay"),
-    _changes_job("POST", "/jobs/:id/move-to-wait", c.MoveToWait),
-    _changes_job("POST", "/jobs/:id/discard", c.Discard),
+    _changes("POST", "/jobs/:id/ack", c.Ack, "result", "token"),
+    _changes("POST", "/jobs/:id/fail", c.Fail, "error", "token", "unrecoverable", "stack"),
+    _changes("POST", "/jobs/ack-batch", c.AckBatch, "ids", "results", "tokens", path={}),
+    _changes("POST", "/jobs/extend-locks", c.ExtendLocks, "ids", "tokens", "durations", path={}),
+    _changes("POST", "/jobs/heartbeat-batch", c.JobHeartbeatBatch, "ids", "tokens", path={}),
+    _changes("POST", "/jobs/:id/heartbeat", c.JobHeartbeat, "token", "duration"),
+    _changes("POST", "/jobs/:id/extend-lock", c.ExtendLock, "duration", "token"),
+    _changes("POST", "/jobs/:id/promote", c.Promote),
+    _changes("PUT", "/jobs/:id/data", c.Update, "data", body=Body.REQUIRED),
+    _changes("POST", "/jobs/:id/progress", c.Progress, "progress", "message"),
+    _changes("PUT", "/jobs/:id/priority", c.ChangePriority, "priority", "lifo"),
+    _changes("PUT", "/jobs/:id/delay", c.ChangeDelay, "delay"),
+    _changes("POST", "/jobs/:id/move-to-delayed", c.MoveToDelayed, "delay"),
+    _changes("POST", "/jobs/:id/move-to-wait", c.MoveToWait),
+    _changes("POST", "/jobs/:id/discard", c.Discard),
     _reads("/jobs/:id/logs", c.GetLogs, _ID),
-    _changes_job("POST", "/jobs/:id/logs", c.AddLog, "message", "level"),
-    _changes_job("DELETE", "/jobs/:id/logs", c.ClearLogs, refused=200),
-    _changes_job("POST", "/jobs/:id/wait", c.WaitJob, "timeout", refused=200),
+    _changes("POST", "/jobs/:id/logs", c.AddLog, "message", "level"),
+    _changes("DELETE", "/jobs/:id/logs", c.ClearLogs, refused=200),
+    _changes("POST", "/jobs/:id/wait", c.WaitJob, "timeout", refused=200),
     # queues
     _reads("/queues", c.ListQueues, {}),
     _looks("/queues/summary", "summary", c.ListQueues, more=_summary_page),
@@ -235,6 +263,8 @@ ROUTES: Final = (
     _controls("POST", "/queues/:queue/promote-jobs", c.PromoteJobs, "count"),
     _controls("POST", "/queues/:queue/retry-completed", c.RetryCompleted, "id"),
     _looks("/queues/:queue/workers", "workers_of", c.ListWorkers, path=_QUEUE),
+    _looks("/queues/:queue/dlq", "dead_letters", c.Dlq, path=_QUEUE, more=_letters_page),
+    _looks("/queues/:queue/dlq/stats", "dead_letter_stats", c.Dlq, path=_QUEUE),
     _controls("POST", "/queues/:queue/dlq/retry", c.RetryDlq, "jobId"),
     _controls("POST", "/queues/:queue/dlq/purge", c.PurgeDlq),
     _controls("PUT", "/queues/:queue/rate-limit", c.RateLimit, "limit", "duration", "ttl"),
@@ -245,6 +275,24 @@ ROUTES: Final = (
     _controls("PUT", "/queues/:queue/stall-config", c.SetStallConfig, more=_config),
     _reads("/queues/:queue/dlq-config", c.GetDlqConfig, _QUEUE),
     _controls("PUT", "/queues/:queue/dlq-config", c.SetDlqConfig, more=_config),
+    # crons
+    _reads("/crons", c.CronList, {}),
+    _makes("/crons", c.Cron, *_CRON_FIELDS),
+    _reads("/crons/:name", c.CronGet, {"name": "name"}, refused=404),
+    _removes("/crons/:name", c.CronDelete, name="name"),
+    # webhooks
+    _reads("/webhooks", c.ListWebhooks, {}),
+    _makes("/webhooks", c.AddWebhook, "url", "events", "queue", "secret"),
+    _removes("/webhooks/:id", c.RemoveWebhook, id="webhookId"),
+    _changes("PUT", "/webhooks/:id/enabled", c.SetWebhookEnabled, "enabled"),
+    # workers: what is registered here belongs to no connection, and stays until it is withdrawn or silent for too long
+    _reads("/workers", c.ListWorkers, {}),
+    _makes("/workers", c.RegisterWorker, *_WORKER_FIELDS),
+    _removes("/workers/:id", c.UnregisterWorker, id="workerId"),
+    _changes(
+        "POST", "/workers/:id/heartbeat", c.WorkerHeartbeat, "activeJobs", "processed", "failed", body=Body.LENIENT,
+        refused=200,
+    ),
     # the server
     _reads("/ping", c.Ping, {}),
     _reads("/storage", c.StorageStatus, {}),

@@ -9,10 +9,8 @@ from quart_trio import QuartTrio
 from bunqueue_trio.config import Config
 from bunqueue_trio.model.health import HealthReport
 from bunqueue_trio.web.answering import CommandRoutes
-from bunqueue_trio.web.crons import CronRoutes
-from bunqueue_trio.web.gate import Gate, Permitted
+from bunqueue_trio.web.gate import Gate
 from bunqueue_trio.web.probes import create_app
-from bunqueue_trio.web.queues import QueueRoutes
 from tests.server.fakes import Rig
 
 
@@ -31,8 +29,6 @@ def app_of(rig: Rig, config: Config | None = None) -> QuartTrio:
     rooms = [
         gate,
         CommandRoutes(rig.broker, gate),
-        QueueRoutes(rig.broker, ()),
-        CronRoutes(Permitted(rig.broker.answer), ()),
     ]
     return create_app(Source(), rooms)
 

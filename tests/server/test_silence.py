@@ -14,18 +14,21 @@ import trio
 import bunqueue_trio
 from bunqueue_trio.engine import happenings
 from bunqueue_trio.ids import Ids
+from bunqueue_trio.server import broker
 from bunqueue_trio.server.webhooks import registry
 from tests.engine_harness import SECRET
 from tests.server.fakes import Rig, settle_down
+from tests.server.http import Http
 from tests.server.webhook_fakes import Hooks
 
-MAKERS = {"engine/happenings.py", "server/webhooks/registry.py"}
+MAKERS = {"engine/happenings.py", "server/broker.py", "server/webhooks/registry.py"}
 KINDS = {
     *("pushed", "duplicated", "pulled", "completed", "failed", "retried", "progress", "delayed", "waiting", "removed"),
     *("stalled", "paused", "resumed"),
     *("job:waiting-children", "job:dependencies-resolved", "job:deduplicated", "flow:failed", "flow:completed"),
     *("worker:connected", "worker:heartbeat", "worker:disconnected", "worker:removed-stale"),
     *("webhook:added", "webhook:enabled", "webhook:disabled", "webhook:removed"),
+    "memory:compacted",
 }
 
 
@@ -43,6 +46,7 @@ def made(monkeypatch) -> Counter:
 
     monkeypatch.setattr(happenings, "JobEvent", counting(happenings.JobEvent))
     monkeypatch.setattr(happenings, "SystemEvent", counting(happenings.SystemEvent))
+    monkeypatch.setattr(broker, "SystemEvent", counting(broker.SystemEvent))
     monkeypatch.setattr(registry, "SystemEvent", counting(registry.SystemEvent))
     return counts
 
@@ -52,7 +56,7 @@ def modules():
     return [(str(path.relative_to(root)), path.read_text()) for path in root.rglob("*.py")]
 
 
-def test_events_are_made_in_two_modules_only():
+def test_events_are_made_in_three_modules_only():
     """So that counting there is counting all."""
     makers = set()
     for name, source in modules():
@@ -131,6 +135,7 @@ class Story:
         for is_enabled in (False, True):
             await self.do("SetWebhookEnabled", id=webhook_id, enabled=is_enabled)
         await self.do("RemoveWebhook", webhookId=webhook_id)
+        await Http(self._rig).reply("POST", "/gc")
 
 
 async def test_nothing_is_made_while_nobody_listens(rig: Rig, made: Counter, autojump_clock):
