@@ -35,6 +35,7 @@ from bunqueue_trio.errors import StorageError, ValidationError
 from bunqueue_trio.ids import Ids
 from bunqueue_trio.logs import get_logger
 from bunqueue_trio.server.broker import Broker
+from bunqueue_trio.server.door import Tally
 from bunqueue_trio.server.flusher import Flusher
 from bunqueue_trio.server.reaper import run_reaper
 from bunqueue_trio.server.reporting import Reporting
@@ -86,6 +87,7 @@ class Server:
         self.stop_now = trio.Event()
         self.quiesced = trio.Event()
         self.deliveries = deliveries
+        self.http_tally = Tally()
 
     async def serve(self, task_status: trio.TaskStatus[tuple[int, int]]) -> None:
         """Run keepers, sessions and doors; returns when the last session has ended."""
@@ -95,6 +97,7 @@ class Server:
             async with trio.open_nursery() as sessions:
                 sessions.start_soon(self._run_reaper)
                 tcp = TcpServer(self.broker, self.config, sessions, tls=self.tls)
+                self.broker.monitoring.tallies = {"tcp": tcp.tally, "http": self.http_tally}
                 reporting = Reporting(self.broker, self.store, tcp)
                 sessions.start_soon(self._run_statistics, tcp)
                 sessions.start_soon(self._run_retention)
@@ -197,12 +200,15 @@ class Server:
                 self.config.http_port,
                 self.quiesced,
                 self.config.shutdown_timeout_ms / 1000,
+                path=self.config.http_socket_path,
                 closing=self.stop_requested,
                 rooms=[
                     gate,
                     CommandRoutes(self.broker, gate),
                 ],
                 tls=self.tls,
+                limit=self.config.http_max_connections,
+                tally=self.http_tally,
                 task_status=task_status,
             )
 
@@ -212,7 +218,7 @@ class Server:
             "Server started",
             version=__version__,
             tcp=f"{self.config.bind_host}:{tcp_port}",
-            http=f"{self.config.bind_host}:{http_port}",
+            http=self.config.http_socket_path or f"{self.config.bind_host}:{http_port}",
             data=self.config.data_path,
         )
 
@@ -223,7 +229,7 @@ async def run_server(
     """Own every task of the process; return once the last row is on disk.
 
     Args:
-        task_status: ``started`` gets the bound TCP and HTTP ports once both accept.
+        task_status: ``started`` gets the bound TCP and HTTP ports once both accept; 0 for a Unix socket.
     Raises:
         StartError: the data file, or a file of TLS, cannot be used.
         OSError: a port cannot be bound.

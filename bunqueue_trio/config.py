@@ -65,6 +65,9 @@ class Config(Struct, frozen=True, kw_only=True, gc=False):
     trusted_proxies: tuple[str, ...] = ()
     """None: anybody can send the headers in which a proxy names its client."""
 
+    http_socket_path: str | None = None
+    """None: HTTP has a port."""
+
     tls_cert_file: str | None = None
     """None: plain TCP and HTTP, as in the reference."""
 
@@ -94,6 +97,9 @@ class Config(Struct, frozen=True, kw_only=True, gc=False):
 
     max_connections: int = 10_000
     """Some 10 KB each: 100 MB, which a small machine still has."""
+
+    http_max_connections: int = 10_000
+    """Some 20 KB each while nothing is asked."""
 
     preauth_max_frame_bytes: int = 65_536
     """Room for any token, no room for strangers to make the server hold much."""
@@ -209,7 +215,8 @@ class Config(Struct, frozen=True, kw_only=True, gc=False):
 def _contradictions(config: Config, malformed: set[str]) -> list[str]:
     """Problems of values that are fine one by one. *malformed* names the settings that have a problem already."""
     found = []
-    if config.tcp_port == config.http_port != 0 and not malformed & {"TCP_PORT", "HTTP_PORT"}:
+    has_ports = config.http_socket_path is None
+    if has_ports and config.tcp_port == config.http_port != 0 and not malformed & {"TCP_PORT", "HTTP_PORT"}:
         found.append(f'HTTP_PORT: "{config.http_port}" is not a port of its own; TCP_PORT is the same')
     if config.metrics_auth and not config.has_tokens and not any("AUTH_TOKENS" in name for name in malformed):
         found.append("METRICS_AUTH: there are no AUTH_TOKENS to present")
@@ -268,6 +275,13 @@ SETTINGS = (
         host_name,
         "Address of both listeners. Not set: `127.0.0.1` while `AUTH_TOKENS` is not set, `0.0.0.0` once it is",
         has_flag=True,
+    ),
+    Setting(
+        "HTTP_SOCKET_PATH",
+        "http_socket_path",
+        str,
+        "HTTP listens on this Unix socket, and not on `HTTP_PORT`",
+        skips_empty=True,
     ),
     Setting(
         "AUTH_TOKENS",
@@ -356,6 +370,12 @@ SETTINGS = (
         "max_connections",
         whole("connections", 1),
         "Further TCP connections get one error and are closed",
+    ),
+    Setting(
+        "HTTP_MAX_CONNECTIONS",
+        "http_max_connections",
+        whole("connections", 1),
+        "Further HTTP connections are answered with 503 and closed",
     ),
     Setting(
         "PREAUTH_MAX_FRAME_BYTES",

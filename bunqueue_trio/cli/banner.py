@@ -33,7 +33,7 @@ def banner(config: Config) -> str:
 def _items(config: Config) -> list[tuple[str, str]]:
     return [
         ("TCP", _address(config.bind_host, config.tcp_port)),
-        ("HTTP", _address(config.bind_host, config.http_port)),
+        ("HTTP", config.http_socket_path or _address(config.bind_host, config.http_port)),
         ("Data", "in-memory" if config.is_in_memory else config.data_path),
         ("Auth", _auth(config)),
         ("TLS", "enabled" if config.has_tls else "disabled"),

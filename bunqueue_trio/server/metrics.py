@@ -17,6 +17,7 @@ from prometheus_client.samples import Sample
 from bunqueue_trio.engine.queue_state import QueueState
 from bunqueue_trio.engine.state import State
 from bunqueue_trio.engine.workers import totals
+from bunqueue_trio.server.door import Tally
 from bunqueue_trio.server.latencies import BOUNDS_MS, Histogram, Latencies
 
 MAX_QUEUES = 1_000  # five series each; queues named after users must not flood the monitoring (HD-8)
@@ -52,6 +53,7 @@ class Facts(Struct, frozen=True, kw_only=True, gc=False):
     active_worker_count: int
     cron_count: int
     webhooks: WebhookFacts
+    tallies: dict[str, Tally] = {}
 
 
 class EngineCollector(Collector):
@@ -76,6 +78,7 @@ class EngineCollector(Collector):
         yield _histogram("pull_duration_ms", "Time of a pull that delivered, its wait included", latencies.pull)
         yield _histogram("ack_duration_ms", "Time of an ACK inside the server, its commit included", latencies.ack)
         yield from self._webhook_events()
+        yield from self._connections()
 
     def _jobs(self) -> Iterator[Metric]:
         gauges, totals = self._state.gauges, self._state.totals
@@ -109,6 +112,20 @@ class EngineCollector(Collector):
         yield _counter("webhook_events_delivered_total", "Events that a receiver has taken", facts.delivered)
         yield _counter("webhook_events_failed_total", "Events given up, those without room included", facts.failed)
         yield _counter("webhook_events_dropped_total", "Events for which there was no room", facts.dropped)
+
+    def _connections(self) -> Iterator[Metric]:
+        """Ours too; left out where there are no doors."""
+        tallies = self._facts.tallies
+        if tallies:
+            is_open = GaugeMetricFamily("bunqueue_connections", "Open connections", labels=["transport"])
+            refused = CounterMetricFamily(
+                "bunqueue_connections_refused_total", "Connections turned away as one too many", labels=["transport"]
+            )
+            for transport, tally in tallies.items():
+                is_open.add_metric([transport], tally.connection_count)
+                refused.add_metric([transport], tally.refused_count)
+            yield is_open
+            yield refused
 
     def _queues(self) -> Iterator[Metric]:
         listed = list(islice((q for q in self._state.queues.values() if q.is_known), MAX_QUEUES))

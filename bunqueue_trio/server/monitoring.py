@@ -19,6 +19,7 @@ from bunqueue_trio.model.instant import Now
 from bunqueue_trio.model.replies import DataReply, MetricsReply, Reply, StatsReply
 from bunqueue_trio.protocol.values import wire_number
 from bunqueue_trio.server.compaction import Compaction
+from bunqueue_trio.server.door import Tally
 from bunqueue_trio.server.latencies import Histogram
 from bunqueue_trio.server.metrics import EngineCollector, Facts, WebhookFacts, exposition
 from bunqueue_trio.server.rates import Rates
@@ -48,6 +49,8 @@ class Monitoring:
         self._compaction = Compaction(self._state)
         self.webhook_facts: Callable[[], WebhookFacts] = WebhookFacts
         """Set by whoever has webhooks."""
+        self.tallies: dict[str, Tally] = {}
+        """Connections by transport; set by whoever has doors."""
 
     @property
     def handlers(self) -> dict[type, Callable[[Any, Now], Reply]]:
@@ -121,6 +124,7 @@ class Monitoring:
             active_worker_count=self._active_worker_count(now),
             cron_count=len(self._state.crons),
             webhooks=self.webhook_facts(),
+            tallies=self.tallies,
         )
         return exposition(EngineCollector(self._state, self._broker.latencies, facts).collect())
 

@@ -140,12 +140,12 @@ class Overviews:
 
     def workers_of(self, queue: str) -> dict[str, Any]:
         """The workers of a queue that were heard of lately. O(workers)."""
-        workers = self._broker.engine.workers
-        silent_since = self._broker.clock.now().wall_ms - workers.timeout_ms
+        timeout_ms = self._broker.engine.workers.timeout_ms
+        now = self._broker.clock.now()
         found = (
             worker
             for worker in self._broker.engine.state.workers.values()
-            if queue in worker.queues and worker.last_seen > silent_since
+            if queue in worker.queues and worker.is_alive(now.mono_ms, timeout_ms)
         )
         shown = [
             {

@@ -141,9 +141,13 @@ class Gate:
         return response
 
     def _client_key(self, scope: Any, headers: Headers) -> str:
-        """The address of the client: of the peer, or where that is a trusted proxy, of whom it names."""
-        peer = str((scope.get("client") or ("unknown",))[0])
-        if not self._is_proxy(peer):
+        """The address of the client: of the peer, or where that is a trusted proxy, of whom it names.
+
+        Whoever may open our Unix socket is such a proxy: it has no address, and the file's mode says who that is.
+        """
+        client = scope.get("client")
+        peer = "unknown" if client is None else str(client[0])
+        if client is not None and not self._is_proxy(peer):
             return _bucket(peer)
         # Each proxy appends whom it has seen: from the right, the first one that is no proxy of ours is the client.
         chain = [name.strip() for name in ",".join(headers.getlist("X-Forwarded-For")).split(",")]

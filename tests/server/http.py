@@ -37,10 +37,10 @@ class Http:
     """A client of the application.
 
     Args:
-        peer: the address it comes from.
+        peer: the address it comes from; None for a Unix socket.
     """
 
-    def __init__(self, rig: Rig, config: Config | None = None, *, peer: str = "127.0.0.1") -> None:
+    def __init__(self, rig: Rig, config: Config | None = None, *, peer: str | None = "127.0.0.1") -> None:
         self.app = app_of(rig, config)
         self.peer = peer
         self.headers: dict[str, str] = {}
@@ -52,12 +52,17 @@ class Http:
         The path goes out as it is written here, escapes included.
         """
         raw, _, query = path.partition("?")
+        client = None if self.peer is None else (self.peer, 5)
         response = await self.app.test_client().open(
             path=raw,
             method=method,
             headers=headers,
             query_string=None,
-            scope_base={"raw_path": raw.encode(), "query_string": query.encode(), "client": (self.peer, 5)},
+            scope_base={
+                "raw_path": raw.encode(),
+                "query_string": query.encode(),
+                "client": client,
+            },
             **body,
         )
         self.headers = {name.lower(): value for name, value in response.headers.items()}

@@ -260,6 +260,10 @@ PROXIED = Config(rate_limit_max_requests=1, trusted_proxies=("10.0.0.0/8", "::1/
         ),
         (PROXIED, ("10.0.0.1", {"X-Real-IP": "5.5.5.5"}), ("10.0.0.1", {"X-Real-IP": "6.6.6.6"}), False),
         (PROXIED, ("10.0.0.1", {"X-Forwarded-For": " , "}), ("10.0.0.1", {}), True),
+        # a Unix socket has no address, and is a proxy's
+        (PROXIED, (None, {"X-Forwarded-For": "5.5.5.5"}), (None, {"X-Forwarded-For": "6.6.6.6"}), False),
+        (PROXIED, (None, {"X-Real-IP": "5.5.5.5"}), ("5.5.5.5", {}), True),
+        (PROXIED, (None, {}), (None, {}), True),
     ],
 )
 async def test_who_is_one_client(rig: Rig, autojump_clock, config, first, second, is_shared):

@@ -7,12 +7,14 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
 
+from bunqueue_trio.server.door import Tally
 from bunqueue_trio.server.latencies import Latencies
 from bunqueue_trio.server.metrics import MAX_QUEUES, EngineCollector, Facts, WebhookFacts, exposition
 from tests.engine_harness import EngineHarness
 
 HOOKS = WebhookFacts(total=6, enabled=5, waiting=11, delivered=13, failed=17, dropped=14)
-FACTS = Facts(uptime_s=12, worker_count=3, active_worker_count=2, cron_count=4, webhooks=HOOKS)
+TALLIES = {"tcp": Tally(19, 23), "http": Tally(29, 31)}
+FACTS = Facts(uptime_s=12, worker_count=3, active_worker_count=2, cron_count=4, webhooks=HOOKS, tallies=TALLIES)
 NAMES = [
     "jobs_waiting gauge", "jobs_prioritized gauge", "jobs_delayed gauge", "jobs_active gauge", "jobs_dlq gauge",
     "jobs_completed gauge", "jobs_pushed_total counter", "jobs_pulled_total counter", "jobs_completed_total counter",
@@ -22,6 +24,7 @@ NAMES = [
     "queue_jobs_active gauge", "queue_jobs_dlq gauge", "push_duration_ms histogram", "pull_duration_ms histogram",
     "ack_duration_ms histogram", "webhook_events_waiting gauge", "webhook_events_delivered_total counter",
     "webhook_events_failed_total counter", "webhook_events_dropped_total counter",
+    "connections gauge", "connections_refused_total counter",
 ]  # fmt: skip
 
 
@@ -81,6 +84,8 @@ def test_every_figure_is_that_of_the_engine(harness):
         "workers_processed_total": 7, "workers_failed_total": 2, "webhooks_total": 6, "webhooks_enabled": 5,
         "webhook_events_waiting": 11, "webhook_events_delivered_total": 13, "webhook_events_failed_total": 17,
         "webhook_events_dropped_total": 14,
+        "connections{transport=tcp}": 19, "connections{transport=http}": 29,
+        "connections_refused_total{transport=tcp}": 23, "connections_refused_total{transport=http}": 31,
         "queue_jobs_waiting{queue=a}": 5, "queue_jobs_waiting{queue=b}": 1,
         "queue_jobs_prioritized{queue=a}": 4, "queue_jobs_prioritized{queue=b}": 0,
         "queue_jobs_delayed{queue=a}": 3, "queue_jobs_delayed{queue=b}": 0,
@@ -149,3 +154,11 @@ def test_a_worker_that_reports_nonsense_breaks_nothing(harness):
     harness.engine.state.workers["w"] = SimpleNamespace(processed_jobs=1e308 * 10, failed_jobs=0)
 
     assert samples(text_of(harness))["workers_processed_total"] == float("inf")
+
+
+def test_connections_are_shown_by_transport(harness):
+    text = text_of(harness)
+
+    assert 'bunqueue_connections{transport="tcp"} 19\nbunqueue_connections{transport="http"} 29\n' in text
+    assert 'bunqueue_connections_refused_total{transport="tcp"} 23\n' in text
+    assert 'bunqueue_connections_refused_total{transport="http"} 31\n' in text

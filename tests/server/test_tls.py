@@ -327,7 +327,7 @@ async def test_who_is_one_too_many_is_turned_away_without_a_word(rig: Rig, certi
     async with await trio.open_tcp_stream("127.0.0.1", port), await trio.open_tcp_stream("127.0.0.1", port) as second:
         with trio.fail_after(10):
             assert await second.receive_some() == b""
-    assert server.refused_count == 1
+    assert server.tally.refused_count == 1
     nursery.cancel_scope.cancel()
 
 

@@ -142,6 +142,14 @@ def test_banner_of_other_settings_and_never_a_token(server, capsys, monkeypatch)
     assert "hush" not in out
 
 
+def test_banner_of_a_unix_socket(server, capsys, monkeypatch):
+    monkeypatch.setenv("HTTP_SOCKET_PATH", "/run/http.sock")
+
+    exit_code()
+
+    assert banner_items(capsys.readouterr().out)["HTTP"] == "/run/http.sock"
+
+
 def test_banner_and_warning_of_a_server_in_memory(server, capsys):
     exit_code("--data-path", ":memory:")
 

@@ -33,6 +33,7 @@ EXAMPLES = {
     "cors_allow_origin": (" https://a.example,, https://b.example", ("https://a.example", "https://b.example")),
     "trusted_proxies": ("10.0.0.0/8, ::1", ("10.0.0.0/8", "::1/128")),
     "rate_limit_cleanup_ms": ("1", 1),
+    "http_socket_path": ("/run/h.sock", "/run/h.sock"),
     "tls_cert_file": ("cert.pem", "cert.pem"),
     "tls_key_file": ("key.pem", "key.pem"),
     "data_path": ("/var/lib/queue file.db", "/var/lib/queue file.db"),
@@ -42,6 +43,7 @@ EXAMPLES = {
     "tcp_idle_timeout_ms": ("0", 0),
     "tcp_max_write_queue_bytes": ("0", 0),
     "max_connections": ("1", 1),
+    "http_max_connections": ("17", 17),
     "preauth_max_frame_bytes": ("64", 64),
     "shutdown_timeout_ms": ("0", 0),
     "lease_grace_ms": ("0", 0),
@@ -165,6 +167,7 @@ def test_both_listeners_cannot_have_the_same_port(environ):
 
 def test_both_ports_may_be_left_to_the_system():
     assert Config.from_environment({"TCP_PORT": "0", "HTTP_PORT": "0"}).tcp_port == 0
+    assert Config.from_environment({"TCP_PORT": "6790", "HTTP_SOCKET_PATH": "/s"}).http_socket_path == "/s"
 
 
 DATA_VARIABLES = ("BUNQUEUE_DATA_PATH", "BQ_DATA_PATH", "DATA_PATH", "SQLITE_PATH")
