@@ -17,6 +17,7 @@ import trio
 from msgspec import Raw, msgpack, structs
 
 from bunqueue_trio.engine.maturing import mature_due
+from bunqueue_trio.engine.scaling import scale_of
 from bunqueue_trio.memory import measure_memory
 from bunqueue_trio.model import commands as c
 from bunqueue_trio.model.health import MemoryUse
@@ -162,6 +163,12 @@ class Overviews:
             for worker in islice(found, QUEUES_LISTED)
         ]
         return {"ok": True, "workers": shown}
+
+    def scale(self, queue: str) -> dict[str, Any]:
+        """What an autoscaler wants to know of a queue; an unknown one has nothing to do. Cost: see `scale_of`."""
+        engine = self._broker.engine
+        found = scale_of(engine.state, queue, self._broker.clock.now(), engine.workers.timeout_ms)
+        return {"ok": True, "queue": queue, **found}
 
     def dead_letters(self, queue: str, limit: int, offset: int) -> dict[str, Any]:
         """Entries of a queue, oldest first, with what the wire does not show of them.

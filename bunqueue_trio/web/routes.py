@@ -263,6 +263,7 @@ ROUTES: Final = (
     _controls("POST", "/queues/:queue/promote-jobs", c.PromoteJobs, "count"),
     _controls("POST", "/queues/:queue/retry-completed", c.RetryCompleted, "id"),
     _looks("/queues/:queue/workers", "workers_of", c.ListWorkers, path=_QUEUE),
+    _looks("/queues/:queue/scale", "scale", c.GetJobCounts, path=_QUEUE),
     _looks("/queues/:queue/dlq", "dead_letters", c.Dlq, path=_QUEUE, more=_letters_page),
     _looks("/queues/:queue/dlq/stats", "dead_letter_stats", c.Dlq, path=_QUEUE),
     _controls("POST", "/queues/:queue/dlq/retry", c.RetryDlq, "jobId"),

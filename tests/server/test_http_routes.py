@@ -2,6 +2,7 @@
 
 import msgpack
 import pytest
+import trio
 
 from bunqueue_trio.errors import StateError
 from bunqueue_trio.model import commands as c
@@ -688,3 +689,16 @@ async def test_one_queue_of_the_dashboard(rig: Rig, autojump_clock):
     assert (shown["name"], shown["counts"]["waiting"]) == ("q", 1)
     assert "jobs" not in without
     assert refused == (400, {"ok": False, "error": "Queue name contains invalid characters"})
+
+
+async def test_what_an_autoscaler_asks(rig: Rig, autojump_clock):
+    rig.push("running", queue="a.b")
+    rig.call("PULL", queue="a.b")
+    rig.push("ready", queue="a.b")
+    rig.call("RegisterWorker", name="w", queues=["a.b"], concurrency=4)
+    await trio.sleep(2)
+
+    shown = await Http(rig).reply("GET", "/queues/a%2Eb/scale")
+
+    assert 2_000 <= shown.pop("oldestAgeMs") < 2_100
+    assert shown == {"ok": True, "queue": "a.b", "depth": 1, "busy": 1, "capacity": 4}
