@@ -16,10 +16,11 @@ from bunqueue_trio.server.answering import INTERNAL_ERROR, Request
 from bunqueue_trio.server.broker import Broker
 from bunqueue_trio.server.overviews import Overviews
 from bunqueue_trio.web.gate import Gate, check_permitted, refuse_foreign
+from bunqueue_trio.web.openapi import document_text
 from bunqueue_trio.web.paths import PathTable, decoded, segments_of
 from bunqueue_trio.web.probes import json_response
 from bunqueue_trio.web.responses import hand_over, off_loop
-from bunqueue_trio.web.routes import ROUTES, Asked, Body, Route
+from bunqueue_trio.web.routes import OPENAPI, ROUTES, Asked, Body, Route
 
 PROMETHEUS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -53,6 +54,8 @@ class CommandRoutes:
             if route.has_effects and self._gate.is_foreign(request.headers):
                 return refuse_foreign()
             asked = await _asked(route, parameters)
+            if route.look == OPENAPI:
+                return Response(document_text(), content_type="application/json")
             if route.look:
                 return await self._look(route, asked)
             command = await off_loop(

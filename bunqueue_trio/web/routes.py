@@ -24,6 +24,8 @@ MAX_PAGE = 500
 DEFAULT_PAGE = 100
 MAX_SUMMARY = 1_000
 MAX_LETTERS = 1_000
+OPENAPI: Final = "openapi"
+"""The look that is no look at the server, but at this table."""
 _LEADING_INTEGER: Final = re.compile(r"\s*([+-]?\d{1,15})", re.ASCII)
 
 
@@ -54,7 +56,8 @@ class Route(Struct, frozen=True, kw_only=True, gc=False):
     """One row. ``kind`` is the command that is carried out, or whose role a look at the server needs.
 
     ``fields`` are copied from the body; ``path`` names the parameters of the path and the fields they become;
-    ``more`` makes fields that are more than copied. ``refused`` is the status of ``ok: false`` (groups A, B, C).
+    ``more`` makes fields that are more than copied: of what ``query`` names there, and ``also`` names in the body.
+    ``refused`` is the status of ``ok: false`` (groups A, B, C).
     ``look`` names the method of `server.overviews.Overviews` that answers instead of the command, ``more`` then makes
     its arguments. ``has_effects``: a GET that changes something.
     """
@@ -67,6 +70,8 @@ class Route(Struct, frozen=True, kw_only=True, gc=False):
     path: dict[str, str] = {}
     fields: tuple[str, ...] = ()
     more: Fields | None = None
+    query: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
     look: str = ""
     has_effects: bool = False
 
@@ -173,6 +178,7 @@ def _includes_jobs(asked: Asked) -> dict[str, Any]:
 
 _QUEUE: Final = {"queue": "queue"}
 _ID: Final = {"id": "id"}
+_PAGE: Final = ("limit", "offset")
 _PUSH_FIELDS: Final = (
     "data", "priority", "delay", "backoff", "timeout", "jobId", "removeOnComplete", "removeOnFail", "durable", "ttl",
     "uniqueKey", "groupId", "dependsOn", "tags", "lifo", "repeat", "receipt",
@@ -217,11 +223,19 @@ def _looks(pattern: str, look: str, kind: type, method: str = "GET", **options: 
 
 ROUTES: Final = (
     # jobs
-    _makes("/queues/:queue/jobs", c.Push, *_PUSH_FIELDS, path=_QUEUE, more=_max_attempts),
+    _makes(
+        "/queues/:queue/jobs", c.Push, *_PUSH_FIELDS, path=_QUEUE, more=_max_attempts,
+        also=("maxAttempts", "attempts"),
+    ),
     _makes("/queues/:queue/jobs/bulk", c.PushBatch, "jobs", "receipt", path=_QUEUE),
-    _reads("/queues/:queue/jobs", c.Pull, _QUEUE, more=_given_integers("timeout"), has_effects=True),
+    _reads(
+        "/queues/:queue/jobs", c.Pull, _QUEUE, more=_given_integers("timeout"), query=("timeout",), has_effects=True
+    ),
     _controls("POST", "/queues/:queue/jobs/pull-batch", c.PullBatch, "count", "timeout", "owner", "lockTtl"),
-    _reads("/queues/:queue/jobs/list", c.GetJobs, _QUEUE, more=_listed),
+    _reads(
+        "/queues/:queue/jobs/list", c.GetJobs, _QUEUE, more=_listed,
+        query=("state", "status", "states", "limit", "offset"),
+    ),
     _reads("/jobs/:id", c.GetJob, _ID, refused=404),
     _changes("DELETE", "/jobs/:id", c.Cancel, refused=200),
     _reads("/jobs/custom/:customId", c.GetJobByCustomId, {"customId": "customId"}, refused=404),
@@ -250,7 +264,7 @@ ROUTES: Final = (
     _changes("POST", "/jobs/:id/wait", c.WaitJob, "timeout", refused=200),
     # queues
     _reads("/queues", c.ListQueues, {}),
-    _looks("/queues/summary", "summary", c.ListQueues, more=_summary_page),
+    _looks("/queues/summary", "summary", c.ListQueues, more=_summary_page, query=_PAGE),
     _reads("/queues/:queue/counts", c.GetJobCounts, _QUEUE),
     _reads("/queues/:queue/count", c.Count, _QUEUE),
     _reads("/queues/:queue/priority-counts", c.GetCountsPerPriority, _QUEUE),
@@ -259,23 +273,23 @@ ROUTES: Final = (
     _controls("POST", "/queues/:queue/resume", c.Resume),
     _controls("POST", "/queues/:queue/drain", c.Drain),
     _controls("POST", "/queues/:queue/obliterate", c.Obliterate),
-    _controls("POST", "/queues/:queue/clean", c.Clean, "state", "limit", more=_grace),
+    _controls("POST", "/queues/:queue/clean", c.Clean, "state", "limit", more=_grace, also=("grace",)),
     _controls("POST", "/queues/:queue/promote-jobs", c.PromoteJobs, "count"),
     _controls("POST", "/queues/:queue/retry-completed", c.RetryCompleted, "id"),
     _looks("/queues/:queue/workers", "workers_of", c.ListWorkers, path=_QUEUE),
     _looks("/queues/:queue/scale", "scale", c.GetJobCounts, path=_QUEUE),
-    _looks("/queues/:queue/dlq", "dead_letters", c.Dlq, path=_QUEUE, more=_letters_page),
+    _looks("/queues/:queue/dlq", "dead_letters", c.Dlq, path=_QUEUE, more=_letters_page, query=_PAGE),
     _looks("/queues/:queue/dlq/stats", "dead_letter_stats", c.Dlq, path=_QUEUE),
     _controls("POST", "/queues/:queue/dlq/retry", c.RetryDlq, "jobId"),
     _controls("POST", "/queues/:queue/dlq/purge", c.PurgeDlq),
     _controls("PUT", "/queues/:queue/rate-limit", c.RateLimit, "limit", "duration", "ttl"),
     _controls("DELETE", "/queues/:queue/rate-limit", c.RateLimitClear),
-    _controls("PUT", "/queues/:queue/concurrency", c.SetConcurrency, more=_concurrency),
+    _controls("PUT", "/queues/:queue/concurrency", c.SetConcurrency, more=_concurrency, also=("concurrency", "limit")),
     _controls("DELETE", "/queues/:queue/concurrency", c.ClearConcurrency),
     _reads("/queues/:queue/stall-config", c.GetStallConfig, _QUEUE),
-    _controls("PUT", "/queues/:queue/stall-config", c.SetStallConfig, more=_config),
+    _controls("PUT", "/queues/:queue/stall-config", c.SetStallConfig, more=_config, also=("config",)),
     _reads("/queues/:queue/dlq-config", c.GetDlqConfig, _QUEUE),
-    _controls("PUT", "/queues/:queue/dlq-config", c.SetDlqConfig, more=_config),
+    _controls("PUT", "/queues/:queue/dlq-config", c.SetDlqConfig, more=_config, also=("config",)),
     # crons
     _reads("/crons", c.CronList, {}),
     _makes("/crons", c.Cron, *_CRON_FIELDS),
@@ -295,14 +309,16 @@ ROUTES: Final = (
         refused=200,
     ),
     # the server
+    _looks("/openapi.json", OPENAPI, c.Hello),
     _reads("/ping", c.Ping, {}),
     _reads("/storage", c.StorageStatus, {}),
     _looks("/metrics", "metrics", c.Metrics),
     _looks("/stats", "stats", c.Stats),
     _looks("/dashboard", "dashboard", c.DashboardOverview),
-    _looks("/dashboard/queues", "dashboard_queues", c.DashboardQueues, more=_dashboard_page),
+    _looks("/dashboard/queues", "dashboard_queues", c.DashboardQueues, more=_dashboard_page, query=_PAGE),
     _looks(
         "/dashboard/queues/:queue", "dashboard_queue", c.DashboardQueue, path={"queue": "name"}, more=_includes_jobs,
+        query=("includeJobs",),
         refused=400,
     ),
     _looks("/prometheus", "prometheus", c.Prometheus),
