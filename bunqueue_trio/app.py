@@ -50,6 +50,7 @@ from bunqueue_trio.server.webhooks.registry import Webhooks
 from bunqueue_trio.server.webhooks.sending import open_sender
 from bunqueue_trio.web.answering import CommandRoutes
 from bunqueue_trio.web.gate import Gate
+from bunqueue_trio.web.page import Page
 from bunqueue_trio.web.serve import serve_http
 
 log = get_logger("Server")
@@ -201,6 +202,7 @@ class Server:
                 rooms=[
                     gate,
                     CommandRoutes(self.broker, gate),
+                    Page(),
                 ],
                 tls=self.tls,
                 task_status=task_status,

@@ -2,6 +2,7 @@
 
     OPTIONS        answered here                                  no limit, no token
     probes         /health /healthz /live /ready, any method      no limit, no token
+    the page       /ui and below, GET and HEAD                    limit, no token: it holds no data
     debugging      POST /gc, GET /heapstats                       no limit, token
     the rest       limit, then token; whether the path exists is nobody's business without one
     /prometheus    as the rest, its token only where METRICS_AUTH asks for it
@@ -97,6 +98,8 @@ class Gate:
         segments = segments_of(request.scope)
         if len(segments) == 1 and segments[0] in PROBES:
             return None
+        if segments[0] == "ui" and request.method in SAFE_METHODS:
+            return self._limit(request.scope, request.headers)
         refused = self._check(request.method, segments, request.scope, request.headers)
         if refused is None and request.method == "HEAD":
             return json_response({"ok": False, "error": "Not found"}, 404)

@@ -18,10 +18,14 @@ from typing import Any, Final
 from msgspec import Struct
 from werkzeug.datastructures import MultiDict
 
+from bunqueue_trio.errors import ValidationError
 from bunqueue_trio.model import commands as c
 
 MAX_PAGE = 500
 DEFAULT_PAGE = 100
+MAX_CRONS = 100
+MAX_RUNS = 10
+MAX_REPLAYED = 1_000
 MAX_SUMMARY = 1_000
 MAX_LETTERS = 1_000
 _LEADING_INTEGER: Final = re.compile(r"\s*([+-]?\d{1,15})", re.ASCII)
@@ -129,6 +133,18 @@ def _config(asked: Asked) -> dict[str, Any]:
     return {"config": config if type(config) is dict else dict(asked.body)}
 
 
+def _replayed(asked: Asked) -> dict[str, Any]:
+    """However many are asked for, a bounded number of them.
+
+    Raises:
+        ValidationError: the count is no number.
+    """
+    count = asked.body.get("count", DEFAULT_PAGE)
+    if type(count) not in (int, float):
+        raise ValidationError("count must be a number")
+    return {"count": min(count, MAX_REPLAYED)}
+
+
 # arguments of looks
 
 
@@ -141,6 +157,12 @@ def _dashboard_page(asked: Asked) -> dict[str, Any]:
     limit = _number(asked.query.get("limit"), DEFAULT_PAGE) or DEFAULT_PAGE
     offset = _number(asked.query.get("offset"), 0)
     return {"limit": int(min(max(limit, 1), MAX_PAGE)), "offset": int(max(offset, 0))}
+
+
+def _crons_page(asked: Asked) -> dict[str, Any]:
+    page = _dashboard_page(asked)
+    runs = _number(asked.query.get("runs"), 0)
+    return {"limit": min(page["limit"], MAX_CRONS), "offset": page["offset"], "runs": int(min(max(runs, 0), MAX_RUNS))}
 
 
 def _summary_page(asked: Asked) -> dict[str, Any]:
@@ -229,6 +251,7 @@ ROUTES: Final = (
     _reads("/jobs/:id/result", c.GetResult, _ID, refused=404),
     _reads("/jobs/:id/progress", c.GetProgress, _ID, refused=404),
     _reads("/jobs/:id/children", c.GetChildrenValues, _ID, refused=404),
+    _reads("/jobs/:id/explain", c.Explain, _ID, refused=404),
     _changes("POST", "/jobs/:id/ack", c.Ack, "result", "token"),
     _changes("POST", "/jobs/:id/fail", c.Fail, "error", "token", "unrecoverable", "stack"),
     _changes("POST", "/jobs/ack-batch", c.AckBatch, "ids", "results", "tokens", path={}),
@@ -266,6 +289,7 @@ ROUTES: Final = (
     _looks("/queues/:queue/dlq", "dead_letters", c.Dlq, path=_QUEUE, more=_letters_page),
     _looks("/queues/:queue/dlq/stats", "dead_letter_stats", c.Dlq, path=_QUEUE),
     _controls("POST", "/queues/:queue/dlq/retry", c.RetryDlq, "jobId"),
+    _controls("POST", "/queues/:queue/dlq/replay", c.RetryDlq, more=_replayed),
     _controls("POST", "/queues/:queue/dlq/purge", c.PurgeDlq),
     _controls("PUT", "/queues/:queue/rate-limit", c.RateLimit, "limit", "duration", "ttl"),
     _controls("DELETE", "/queues/:queue/rate-limit", c.RateLimitClear),
@@ -304,6 +328,7 @@ ROUTES: Final = (
         "/dashboard/queues/:queue", "dashboard_queue", c.DashboardQueue, path={"queue": "name"}, more=_includes_jobs,
         refused=400,
     ),
+    _looks("/dashboard/crons", "dashboard_crons", c.CronList, more=_crons_page),
     _looks("/prometheus", "prometheus", c.Prometheus),
     _looks("/heapstats", "heap", c.CompactMemory),
     _looks("/gc", "compact", c.CompactMemory, method="POST"),

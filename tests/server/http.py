@@ -10,6 +10,7 @@ from bunqueue_trio.config import Config
 from bunqueue_trio.model.health import HealthReport
 from bunqueue_trio.web.answering import CommandRoutes
 from bunqueue_trio.web.gate import Gate
+from bunqueue_trio.web.page import Page
 from bunqueue_trio.web.probes import create_app
 from tests.server.fakes import Rig
 
@@ -29,6 +30,7 @@ def app_of(rig: Rig, config: Config | None = None) -> QuartTrio:
     rooms = [
         gate,
         CommandRoutes(rig.broker, gate),
+        Page(),
     ]
     return create_app(Source(), rooms)
 
