@@ -409,8 +409,9 @@ class Admission:
         """A custom id whose job has ended starts a new life: nothing of the old one may show."""
         state = self._state
         former = state.jobs.get(custom_id)
-        if former is not None:  # a dead letter
-            state.drop(former)
+        if former is not None:  # a dead letter; who waits for it waits for the new life
+            state.end(former)
+            state.changes.touch(former, Dirty.STATE)
         if state.forget_completed(custom_id) or state.history.has_evicted or former is not None:
             state.changes.reborn.append(custom_id)
 

@@ -149,6 +149,9 @@ class Emptying:
                 del known[record.id]
             if state.awaited:
                 state.note_end(record.id)
+        if state.dependents:
+            for job in removal.jobs:
+                state.note_removed(job.record.id)
         if removal.is_whole:
             for job in removal.jobs:
                 state.forget_logs(job.record.id)

@@ -208,6 +208,7 @@ class Settling:
             happenings.buried(state.events, change, now)
         if change.entry is None:  # removeOnFail
             state.end(job)
+            state.note_removed(job.record.id)
             return
         state.leave_place(job)
         state.unlist(job)
@@ -216,6 +217,7 @@ class Settling:
 
     def _remove(self, change: Transition, now: Now) -> None:
         self._state.end(change.job)
+        self._state.note_removed(change.record.id)
 
     def _cancel(self, change: Transition, now: Now) -> None:
         self._remove(change, now)

@@ -154,6 +154,15 @@ class State(Holdings):
         """Remove *job* for good, from wherever it is, and have its row deleted."""
         self.end(job)
         self.changes.touch(job, Dirty.STATE)
+        self.note_removed(job.record.id)
+
+    def note_removed(self, job_id: str) -> None:
+        """A job has gone without completing, and what that does to others has been seen to: count those who go on
+        waiting for it (SD-17), unless its id lives on. Cost: one look-up where nobody does.
+        """
+        waiting = self.dependents.get(job_id)
+        if waiting is not None and job_id not in self.jobs:
+            self.totals.orphaned += sum(_goes_on_waiting(self.jobs[waiting_id], job_id) for waiting_id in waiting)
 
     def end(self, job: Job) -> None:
         """Let go of everything *job* holds, wherever it is; its row and its dead letter are not touched."""
@@ -286,3 +295,11 @@ class State(Holdings):
         self.jobs[entry.job.id] = job
         self.queues[entry.job.queue].show_letter(job)
         return job
+
+
+def _goes_on_waiting(job: Job, dependency: str) -> bool:
+    """Whether *job* waits for *dependency* and no change is about to end that."""
+    if job.missing is None or dependency not in job.missing:
+        return False
+    change = job.staged
+    return change is None or (change.state is not JobState.GONE and dependency in change.record.depends_on)
