@@ -251,6 +251,8 @@ async def run_server(
             webhooks = Webhooks(ids, clock, deliveries, broker.events, allows_internal=config.webhook_allow_internal)
             broker.rooms.update(webhooks.handlers)
             broker.monitoring.webhook_facts = webhooks.facts
+            broker.monitoring.file_facts = store.facts
+            broker.monitoring.max_queues = config.metrics_max_queues
             server = Server(config, store, broker, deliveries)
             try:
                 await server.serve(task_status)

@@ -76,6 +76,9 @@ class Config(Struct, frozen=True, kw_only=True, gc=False):
     worker_cleanup_interval_ms: int = 60_000
     """The reference's value."""
 
+    metrics_max_queues: int = 1_000
+    """Six series each, some 0.5 MB of text: what a scraper takes in every few seconds (HD-8)."""
+
     stats_interval_ms: int = 300_000
     """The reference's value; at least a second, for a line of log each."""
 
@@ -347,6 +350,12 @@ SETTINGS = (
         "worker_cleanup_interval_ms",
         _whole("milliseconds", 1),
         "How often stale workers are looked for, ms",
+    ),
+    Setting(
+        "METRICS_MAX_QUEUES",
+        "metrics_max_queues",
+        _whole("queues", 0, 100_000),
+        "Queues with metrics of their own, in the order of first use; `bunqueue_queues_not_listed` counts the others",
     ),
     Setting(
         "STATS_INTERVAL_MS",
