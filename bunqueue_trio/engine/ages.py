@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from bunqueue_trio.engine.catalog import PRIORITIZED, WAITING, kind_of
+from bunqueue_trio.engine.catalog import PRIORITIZED, WAITING
 from bunqueue_trio.engine.heaps import first
 from bunqueue_trio.engine.queue_state import QueueState
 from bunqueue_trio.model.instant import Now
+from bunqueue_trio.model.job import JobState
 
 READY = (WAITING, PRIORITIZED)
 LOOKS_PER_BLOCK = 8  # stepping over a block costs about as much as so many jobs
-READY_LOOKED_AT = 16
+IS_READY = JobState.READY
+READY_LOOKED_AT = 8
 
 
 class Ages:
     """One round over queues.
 
     The oldest ready job is the next to be handed out, unless others of a lower priority, LIFO jobs or members of a busy
-    group have waited longer; those are found among the sixteen ready jobs that were created first. So the age is exact
-    where no more than fifteen of the jobs created before it have become ready after it, and too low elsewhere.
+    group have waited longer; those are found among the eight ready jobs that were created first. So the age is exact
+    where no more than seven of the jobs created before it have become ready after it, and too low elsewhere.
 
     Args:
         looks_max: how many entries may be looked at in all queues together, some 0.1 µs each. Of queues that come when
@@ -40,19 +42,23 @@ class Ages:
 
     def _first_created(self, queue: QueueState) -> float:
         """The earliest run time among the first ready jobs of the list; infinity when it finds none in time."""
+        oldest = float("inf")
         for block in queue.catalog.blocks:
             self._looks_left -= LOOKS_PER_BLOCK
             if self._looks_left <= 0:
                 break
-            if not block.count(READY):
+            if not (block is queue.catalog.tail or block.count(READY)):
                 continue
-            found: list[float] = []
+            found_count = looked_at = 0
             for job in block.jobs:
-                self._looks_left -= 1
-                if job.block is block and kind_of(job) in READY and job.record.run_at <= self._now.wall_ms:
-                    found.append(job.record.run_at)
-                    if len(found) == READY_LOOKED_AT:
+                looked_at += 1
+                if job.state is IS_READY and job.block is block:
+                    if (run_at := job.record.run_at) < oldest:
+                        oldest = run_at
+                    found_count += 1
+                    if found_count == READY_LOOKED_AT:
                         break
-            if found:
-                return min(found)
-        return float("inf")
+            self._looks_left -= looked_at
+            if found_count:
+                break
+        return oldest

@@ -117,7 +117,7 @@ def test_the_looks_at_all_queues_together_are_bounded(harness):
     assert all(found[n] == exact[n] - 1 for n in range(5, 50))
 
 
-def test_sixteen_are_looked_at_and_no_more(harness):
+def test_eight_are_looked_at_and_no_more(harness):
     for _ in range(READY_LOOKED_AT + 100):
         harness.push(priority=1)
     ages = Ages(harness.now, 1_000)
