@@ -74,6 +74,8 @@ class Server:
         self.broker = broker
         self.flusher = Flusher(broker, store)
         self.stop_requested = trio.Event()
+        self.stop_signal: str | None = None
+        """The name of the signal that has asked for the stop."""
         self.stop_now = trio.Event()
         self.quiesced = trio.Event()
         self.deliveries = deliveries
@@ -101,6 +103,7 @@ class Server:
                     self.broker.stop_pulls()
                     doors.cancel_scope.cancel(reason="stop requested")
                 await self._quiesce()
+                self.broker.announce("server:shutdown", {"signal": self.stop_signal})
                 self.broker.has_ended = True
                 self.quiesced.set()
                 sessions.cancel_scope.cancel(reason="quiesced")
@@ -139,7 +142,8 @@ class Server:
                 if self.stop_requested.is_set():
                     self.stop_now.set()
                 else:
-                    log.info(f"Received {signal.Signals(number).name}, shutting down...")
+                    self.stop_signal = signal.Signals(number).name
+                    log.info(f"Received {self.stop_signal}, shutting down...")
                     self.stop_requested.set()
 
     @contextmanager

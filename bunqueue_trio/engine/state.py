@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from heapq import heapify, heappush
+from typing import Any
 
 from bunqueue_trio.engine.catalog import kind_of
 from bunqueue_trio.engine.holdings import (
@@ -20,7 +21,7 @@ from bunqueue_trio.model.entries import DlqEntry
 from bunqueue_trio.model.flow_replies import WaitReply
 from bunqueue_trio.model.instant import Now
 from bunqueue_trio.model.job import Job, JobState, Past, TimelineEntry, extended_timeline, queued_state, replace
-from bunqueue_trio.model.transitions import Removal, Staged, Transition
+from bunqueue_trio.model.transitions import Announcement, Removal, Staged, Transition
 
 __all__ = ["FactsNeededError", "IdSource", "PendingChangeError", "State", "is_live"]
 
@@ -36,6 +37,11 @@ class State(Holdings):
         elif isinstance(staged, Removal):
             self.queues[staged.queue].staged_count += len(staged.jobs)
         self.waits_for_commit = True
+
+    def announce(self, event: str, **data: Any) -> None:
+        """Tell those who listen, if anybody does, when what has been staged so far has committed."""
+        if self.events is not None:
+            self.stage(Announcement(event, data))
 
     def stage_end(self, transition: Transition) -> None:
         """Hold back the end of a job. One that is queued or parked leaves its place now, so that no pull can get it."""

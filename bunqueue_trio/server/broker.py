@@ -17,6 +17,7 @@ from bunqueue_trio.errors import CommandError, InvariantError, LimitError, State
 from bunqueue_trio.logs import get_logger
 from bunqueue_trio.model.commands import Pull, PullBatch, Push, PushBatch, WaitJob
 from bunqueue_trio.model.entries import CompletedJob, DlqEntry
+from bunqueue_trio.model.events import SystemEvent
 from bunqueue_trio.model.instant import Now
 from bunqueue_trio.model.job import Job, JobState
 from bunqueue_trio.model.replies import CountReply, ErrorReply, Reply
@@ -193,6 +194,12 @@ class Broker:
         if state.events:
             happened, state.events = state.events, []
             self.events.publish(happened)
+
+    def announce(self, event: str, data: dict[str, Any]) -> None:
+        """Something has happened that is about no job: tell those who listen."""
+        if self.events.is_listened_to:
+            self.publish_events()
+            self.events.publish([SystemEvent(event, self.clock.now().wall_ms, data)])
 
     def _measure_turn(self, started_ms: float | None) -> None:
         ended_ms = self.clock.stopwatch_ms()

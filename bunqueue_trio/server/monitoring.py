@@ -117,7 +117,8 @@ class Monitoring:
 
     def compact_memory(self, command: c.CompactMemory, now: Now) -> Reply:
         """Give back memory, at most once a second."""
-        self._compaction.run(now.mono_ms)
+        if self._compaction.run(now.mono_ms):
+            self._broker.announce("memory:compacted", {})
         return Reply()
 
     def prometheus(self, command: c.Prometheus, now: Now) -> DataReply:

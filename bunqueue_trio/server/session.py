@@ -152,6 +152,8 @@ class Session:
                 self._refuse(text, error.req_id)
             except MalformedFrameError as error:
                 self._refuse(str(error), error.req_id)
+        if admitted < len(frames):
+            self._broker.announce("ratelimit:hit", {"clientId": str(self.id)})
         for body in frames[admitted:]:
             self._refuse("Rate limit exceeded", string_req_id(body))
 
@@ -273,6 +275,7 @@ class Session:
         presented = given.encode("utf-8", "surrogatepass")
         matches = [hmac.compare_digest(presented, token) for token in self._tokens]
         if not any(matches):
+            self._broker.announce("auth:failed", {"clientId": str(self.id)})
             return ErrorReply(error="Invalid token")
         self.is_authenticated = True
         return Reply()
