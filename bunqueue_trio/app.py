@@ -34,6 +34,7 @@ from bunqueue_trio.errors import StorageError, ValidationError
 from bunqueue_trio.ids import Ids
 from bunqueue_trio.logs import get_logger
 from bunqueue_trio.server.broker import Broker
+from bunqueue_trio.server.bulletins import run_bulletins
 from bunqueue_trio.server.flusher import Flusher
 from bunqueue_trio.server.reaper import run_reaper
 from bunqueue_trio.server.reporting import Reporting
@@ -91,6 +92,7 @@ class Server:
                 reporting = Reporting(self.broker, self.store, tcp)
                 sessions.start_soon(self._run_statistics, tcp)
                 sessions.start_soon(self._run_retention)
+                sessions.start_soon(self._run_bulletins)
                 await sessions.start(self._run_webhooks)
                 sessions.start_soon(self._watch_signals)  # not a door: a second signal is heard while quiescing
                 http_port = await sessions.start(self._serve_http, reporting)
@@ -176,6 +178,10 @@ class Server:
         if max_count is None and self.store.is_in_memory:
             max_count = IN_MEMORY_COMPLETED  # in memory nothing else bounds what is finished
         await run_retention(self.broker, self.store, max_age_ms=self.config.completed_retention_ms, max_count=max_count)
+
+    async def _run_bulletins(self) -> None:
+        with self._ends_with_the_server():
+            await run_bulletins(self.broker, idle_threshold_ms=self.config.queue_idle_threshold_ms)
 
     async def _run_webhooks(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         with self._ends_with_the_server():

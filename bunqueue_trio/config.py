@@ -79,6 +79,9 @@ class Config(Struct, frozen=True, kw_only=True, gc=False):
     metrics_max_queues: int = 1_000
     """Six series each, some 0.5 MB of text: what a scraper takes in every few seconds (HD-8)."""
 
+    queue_idle_threshold_ms: int = 30_000
+    """The reference's value."""
+
     stats_interval_ms: int = 300_000
     """The reference's value; at least a second, for a line of log each."""
 
@@ -356,6 +359,12 @@ SETTINGS = (
         "metrics_max_queues",
         _whole("queues", 0, 100_000),
         "Queues with metrics of their own, in the order of first use; `bunqueue_queues_not_listed` counts the others",
+    ),
+    Setting(
+        "QUEUE_IDLE_THRESHOLD_MS",
+        "queue_idle_threshold_ms",
+        _whole("milliseconds", 0, zero=" (0: off)"),
+        "A queue with nothing ready or active for so long is announced as idle, ms; 0: never",
     ),
     Setting(
         "STATS_INTERVAL_MS",

@@ -4,9 +4,10 @@ The engine hands events over as a list that it collects only while somebody list
 begins and ends (``None`` in place of the list afterwards), and once per turn the broker calls `publish` with what was
 collected. So nothing is built, and nothing is looked at, while nobody listens.
 
-Two kinds of listeners:
+Three kinds of listeners:
 
 - a `Listener` takes each list at once, on the spot (webhooks: who is to be told is decided when the event occurs);
+- a follower, a `Listener` too, makes further events for subscribers, and is asleep while there are none;
 - a `Subscription` is a bounded buffer between `publish` and a task that sends at its own pace. A subscriber that lets
   it fill is closed, with what it has not read: a stream with holes would look like one without, and a client that is
   cut off knows that it has to ask anew. Nobody else is held up by it.
@@ -125,6 +126,7 @@ class Events:
         """Subscribers that were closed because they were too slow."""
         self._listeners: list[Listener] = []
         self._subscriptions: dict[Subscription, None] = {}
+        self._followers: list[Listener] = []
 
     @property
     def is_listened_to(self) -> bool:
@@ -150,6 +152,9 @@ class Events:
             if not all(map(subscription.offer, events)):
                 self.cut_off_count += 1
                 self._drop(subscription)
+        if self._subscriptions:
+            for follower in self._followers:
+                follower.take(events)
         for listener in tuple(self._listeners):
             listener.take(events)
 
@@ -158,6 +163,10 @@ class Events:
         if listener not in self._listeners:
             with self._change():
                 self._listeners.append(listener)
+
+    def add_follower(self, follower: Listener) -> None:
+        """*follower* gets every list while there are subscribers; it alone is no reason to make events."""
+        self._followers.append(follower)
 
     def remove(self, listener: Listener) -> None:
         """*listener* gets nothing more; one that is unknown is no error."""

@@ -175,8 +175,7 @@ class Monitoring:
             "uptime": self._uptime_ms(now),
         }
         workers = {
-            "total": len(self._state.workers),
-            "active": self._active_worker_count(now),
+            **self.worker_counts(now),
             "list": [_shown(worker) for worker in islice(self._state.workers.values(), WORKERS_SHOWN)],
         }
         return DataReply(
@@ -217,6 +216,10 @@ class Monitoring:
             "temporalIndexTotal": 0,
             "delayedHeapTotal": gauges.delayed,
         }
+
+    def worker_counts(self, now: Now) -> dict[str, int]:
+        """Shape: ``{"total", "active"}``. O(workers)."""
+        return {"total": len(self._state.workers), "active": self._active_worker_count(now)}
 
     def _totals(self) -> dict[str, float]:
         totals = self._state.totals
