@@ -35,6 +35,7 @@ from bunqueue_trio.errors import StorageError, ValidationError
 from bunqueue_trio.ids import Ids
 from bunqueue_trio.logs import get_logger
 from bunqueue_trio.server.broker import Broker
+from bunqueue_trio.server.bulletins import run_bulletins
 from bunqueue_trio.server.flusher import Flusher
 from bunqueue_trio.server.live import Live
 from bunqueue_trio.server.reaper import run_reaper
@@ -87,6 +88,8 @@ class Server:
         self.broker = broker
         self.flusher = Flusher(broker, store)
         self.stop_requested = trio.Event()
+        self.stop_signal: str | None = None
+        """The name of the signal that has asked for the stop."""
         self.stop_now = trio.Event()
         self.quiesced = trio.Event()
         self.deliveries = deliveries
@@ -105,6 +108,7 @@ class Server:
                 await sessions.start(live.run)
                 sessions.start_soon(self._run_statistics, tcp, live)
                 sessions.start_soon(self._run_retention)
+                sessions.start_soon(self._run_bulletins)
                 await sessions.start(self._run_webhooks)
                 sessions.start_soon(self._watch_signals)  # not a door: a second signal is heard while quiescing
                 http_port = await sessions.start(self._serve_http, reporting, live)
@@ -118,6 +122,7 @@ class Server:
                     self.broker.stop_pulls()
                     doors.cancel_scope.cancel(reason="stop requested")
                 await self._quiesce()
+                self.broker.announce("server:shutdown", {"signal": self.stop_signal})
                 self.broker.has_ended = True
                 self.quiesced.set()
                 live.cut_all()
@@ -157,7 +162,8 @@ class Server:
                 if self.stop_requested.is_set():
                     self.stop_now.set()
                 else:
-                    log.info(f"Received {signal.Signals(number).name}, shutting down...")
+                    self.stop_signal = signal.Signals(number).name
+                    log.info(f"Received {self.stop_signal}, shutting down...")
                     self.stop_requested.set()
 
     @contextmanager
@@ -191,6 +197,10 @@ class Server:
         if max_count is None and self.store.is_in_memory:
             max_count = IN_MEMORY_COMPLETED  # in memory nothing else bounds what is finished
         await run_retention(self.broker, self.store, max_age_ms=self.config.completed_retention_ms, max_count=max_count)
+
+    async def _run_bulletins(self) -> None:
+        with self._ends_with_the_server():
+            await run_bulletins(self.broker, idle_threshold_ms=self.config.queue_idle_threshold_ms)
 
     async def _run_webhooks(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         with self._ends_with_the_server():
@@ -272,6 +282,8 @@ async def run_server(
             webhooks = Webhooks(ids, clock, deliveries, broker.events, allows_internal=config.webhook_allow_internal)
             broker.rooms.update(webhooks.handlers)
             broker.monitoring.webhook_facts = webhooks.facts
+            broker.monitoring.file_facts = store.facts
+            broker.monitoring.max_queues = config.metrics_max_queues
             server = Server(config, store, broker, deliveries, ids, tls=tls)
             try:
                 await server.serve(task_status)

@@ -1,6 +1,6 @@
-"""What a reader of server-sent events has still to receive, and what one that comes back may have missed.
+"""What a reader of server-sent events has still to receive.
 
-Source: HTTP, "Server-Sent Events"; HD-14, D-044.
+Source: HTTP, "Server-Sent Events"; D-044.
 """
 
 from __future__ import annotations
@@ -11,13 +11,10 @@ from collections.abc import Callable, Sequence
 import trio
 
 from bunqueue_trio.server.pace import Pace
-from bunqueue_trio.server.telling import Telling
 
 MAX_BUFFERED = 1_000  # pieces that one reader may be behind; the same bytes for all readers
 MAX_BUFFERED_BYTES = 1 << 20
 PIECE_BYTES = 65_536  # what is written at once
-MAX_KEPT = 1_000  # Wire: job events that can be replayed
-MAX_KEPT_BYTES = 4 << 20
 
 
 class Reader:
@@ -101,45 +98,3 @@ class Reader:
             room -= len(piece)
             taken.append(piece)
         return b"".join(taken)
-
-
-class Kept:
-    """The latest job events, for readers that come back.
-
-    Numbers are those of all events since recording began; only job events are kept. What is not known for certain to
-    be complete is not replayed.
-    """
-
-    def __init__(self) -> None:
-        self.last_number = 0
-        self._records: deque[tuple[int, str | None, bytes]] = deque()
-        self._bytes = 0
-        self._forgotten_number = 0
-        """The greatest number of which something may be missing."""
-
-    def number(self, telling: Telling) -> None:
-        """Give *telling* the next number; keep it if it is about a job."""
-        self.last_number += 1
-        telling.number = self.last_number
-        if telling.is_of_job:
-            self._records.append((self.last_number, telling.queue, telling.record))
-            self._bytes += len(telling.record)
-            while len(self._records) > MAX_KEPT or self._bytes > MAX_KEPT_BYTES:
-                self._forgotten_number, _, dropped = self._records.popleft()
-                self._bytes -= len(dropped)
-
-    def forget(self) -> None:
-        """Recording ends: from now on something may be missing."""
-        self._records.clear()
-        self._bytes = 0
-        self.last_number += 1
-        self._forgotten_number = self.last_number
-
-    def since(self, number: int, queue: str | None) -> list[bytes] | None:
-        """The job events after *number* that concern *queue*; None when they are not all there.
-
-        A number that has not been given yet is one of an earlier run of the server.
-        """
-        if not self._forgotten_number <= number <= self.last_number:
-            return None
-        return [record for at, name, record in self._records if at > number and (queue is None or name == queue)]

@@ -1,7 +1,7 @@
 """All who watch the server live: readers of server-sent events and WebSockets, over the one stream of events.
 
 An event is put into words once (`Telling`) and handed to everybody it concerns; who reads too slowly is dropped or
-skipped, never waited for. What is told at intervals is made here too, and only while somebody watches.
+skipped, never waited for.
 
 Source: HTTP, "Server-Sent Events", "WebSocket"; HD-13, HD-14.
 """
@@ -17,13 +17,12 @@ import trio
 
 from bunqueue_trio.config import Config
 from bunqueue_trio.errors import LimitError
-from bunqueue_trio.model import commands as c
 from bunqueue_trio.model.events import Event, SystemEvent
 from bunqueue_trio.model.health import HealthReport
-from bunqueue_trio.server.feed import Kept, Reader
+from bunqueue_trio.server.feed import Reader
 from bunqueue_trio.server.live_socket import LiveSocket
-from bunqueue_trio.server.overviews import Overviews
 from bunqueue_trio.server.pace import Pace
+from bunqueue_trio.server.replay import Replay
 from bunqueue_trio.server.roles import Role
 from bunqueue_trio.server.telling import Telling
 
@@ -33,12 +32,7 @@ if TYPE_CHECKING:
 MAX_READERS = 1_000  # Wire
 MAX_SOCKETS = 1_000  # Wire
 HEARTBEAT_S = 30.0
-STATS_S = 5.0
 HEALTH_S = 10.0
-STORAGE_S = 30.0
-COUNTS_AFTER_S = 0.01  # Wire: events of the same queue within that time share one queue:counts
-COUNTS_AT_ONCE = 100  # queues told of in one go; the others a moment later
-QUEUES_SHOWN = 1_000
 STALLED_S = 60.0  # a write that takes so long goes to nobody
 KEEP_S = 300.0  # events go on being kept for readers that may come back (HD-14)
 WATCH_S = 5.0
@@ -60,15 +54,13 @@ class Live:
         self._config = config
         self._new_id = new_id
         self._health = health
-        self._overviews = Overviews(broker)
         self._pace = Pace(broker.clock.stopwatch_ms)
         self._readers: dict[Reader, None] = {}
         self._sockets: dict[LiveSocket, None] = {}
-        self._kept = Kept()
+        # Epoch microseconds: no number of an earlier run can be taken for one of this (HD-14).
+        self._replay = Replay(int(broker.clock.now().wall_ms) * 1_000)
         self._keeps_until_s: float | None = None
         """None: nothing is kept; infinity: somebody reads."""
-        self._uncounted: dict[str, None] = {}
-        self._counts_wanted = trio.Event()
         self.is_closed = False
         """From the stop on there are no server-sent events; sockets go on."""
         self.dropped_count = 0
@@ -86,17 +78,22 @@ class Live:
         return len(self._sockets)
 
     @property
+    def member_count(self) -> int:
+        """All who watch. Once the server stops only WebSockets do."""
+        return len(self._sockets) + (0 if self.is_closed else len(self._readers))
+
+    @property
     def skipped_count(self) -> int:
         """Events that WebSockets have lost because they did not read. O(sockets)."""
         return self._skipped_count + sum(socket.skipped_count for socket in self._sockets)
 
     # who watches
 
-    def open_reader(self, queue: str | None, last_number: int, cut: Callable[[], None]) -> Reader:
+    def open_reader(self, queue: str | None, last_number: int | None, cut: Callable[[], None]) -> Reader:
         """A new stream; `close_reader` must follow.
 
         Args:
-            last_number: the last event it knows of, 0 for none.
+            last_number: the last event it knows of, None for none.
             cut: ends its connection, also in the middle of a write.
         Raises:
             LimitError: there are too many.
@@ -112,17 +109,18 @@ class Live:
         self._listen()
         return reader
 
-    def _greeting(self, queue: str | None, last_number: int) -> list[bytes]:
+    def _greeting(self, queue: str | None, last_number: int | None) -> list[bytes]:
         name = self._new_id(self._broker.clock.now().wall_ms)
         greeting = [b'retry: 3000\ndata: {"connected":true,"clientId":"%b"}\n\n' % name.encode()]
-        if last_number > 0:
-            missed = self._kept.since(last_number, queue)
-            if missed is None:
-                # HD-14: it has to look anew, and the number goes on from here.
-                number = self._kept.last_number
-                missed = [b'id: %d\nevent: reset\ndata: {"lastEventId":%d}\n\n' % (number, last_number)]
-            greeting += missed
-        return greeting
+        if last_number is None:
+            return greeting
+        missed = self._replay.since(last_number)
+        if missed.has_gap:
+            # It has to look anew; the number goes on from here, or from before what is still there.
+            number = missed.events[0].id - 1 if missed.events else self._replay.last_id
+            greeting.append(b'id: %d\nevent: reset\ndata: {"lastEventId":%d}\n\n' % (number, last_number))
+        tellings = [Telling(item.event, item.id) for item in missed.events]
+        return greeting + [telling.record for telling in tellings if telling.concerns(queue)]
 
     def close_reader(self, reader: Reader) -> None:
         """The stream is over, whoever has ended it."""
@@ -159,15 +157,15 @@ class Live:
 
     def _listen(self) -> None:
         self._broker.publish_events()  # to those who have listened so far
-        self._broker.events.add(self)
+        self._broker.events.add_audience(self)
 
     def _rest(self) -> None:
         """Listen no longer if there is nobody to tell, and nothing to keep."""
         if self._keeps_until_s is not None and trio.current_time() >= self._keeps_until_s:
             self._keeps_until_s = None
-            self._kept.forget()
+            self._replay.pause()
         if self._keeps_until_s is None and not self._sockets:
-            self._broker.events.remove(self)
+            self._broker.events.remove_audience(self)
 
     def close(self) -> None:
         """The server stops: the streams of server-sent events end."""
@@ -176,47 +174,39 @@ class Live:
             reader.close()
 
     def cut_all(self) -> None:
-        """The server ends now: whoever is still connected is cut off, also in the middle of a write."""
+        """The server ends now: writes that wait for a client fail, since nothing else ends them."""
         for reader in tuple(self._readers):
             reader.close()
-            reader.cut()
+            if reader.writing_since_s is not None:
+                reader.cut()
         for socket in tuple(self._sockets):
-            socket.cut()
+            if socket.writing_since_s is not None:
+                socket.cut()
 
     # what they are told
 
     def take(self, events: Sequence[Event]) -> None:
         """Tell everybody whom it concerns. Cost: a few µs per event, 0.5 µs per event and watcher."""
         for event in events:
-            telling = Telling(event)
-            self._tell_readers(telling)
-            self._tell_sockets(telling)
-            if telling.is_of_job and telling.queue is not None and telling.queue not in self._uncounted:
-                self._uncounted[telling.queue] = None
-                self._counts_wanted.set()
+            self._tell_readers(event)
+        if self._sockets:
+            for event in events:
+                self._tell_sockets(event)
 
-    def _tell_readers(self, telling: Telling) -> None:
+    def _tell_readers(self, event: Event) -> None:
         if self._keeps_until_s is None:
             return
-        self._kept.number(telling)
+        [numbered] = self._replay.record([event])
         if self._readers:
-            record = telling.record
+            telling = Telling(event, numbered.id)
             for reader in tuple(self._readers):
                 if telling.concerns(reader.queue):
-                    reader.offer(record)
+                    reader.offer(telling.record)
 
-    def _tell_sockets(self, telling: Telling) -> None:
+    def _tell_sockets(self, event: Event) -> None:
+        telling = Telling(event)
         for socket in tuple(self._sockets):
             socket.offer(telling)
-
-    def _announce(self, name: str, data: dict[str, Any]) -> None:
-        # Not by way of the broker: nobody but those here is to be told.
-        telling = self._system(name, data)
-        self._tell_readers(telling)
-        self._tell_sockets(telling)
-
-    def _system(self, name: str, data: dict[str, Any]) -> Telling:
-        return Telling(SystemEvent(name, self._broker.clock.now().wall_ms, data))
 
     # at intervals
 
@@ -224,74 +214,31 @@ class Live:
         """See to pace and intervals. Returns only when cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._pace.run)
-            nursery.start_soon(self._tell_counts)
             for interval_s, act in (
                 (HEARTBEAT_S, self._beat),
-                (STATS_S, self._tell_stats),
                 (HEALTH_S, self._tell_health),
-                (STORAGE_S, self._tell_storage),
                 (WATCH_S, self._look_after),
             ):
                 nursery.start_soon(_every, interval_s, act)
             task_status.started()
 
-    async def _tell_counts(self) -> None:
-        while True:
-            await self._counts_wanted.wait()
-            await trio.sleep(COUNTS_AFTER_S)
-            for queue in list(self._uncounted)[:COUNTS_AT_ONCE]:
-                del self._uncounted[queue]
-                if self._is_watched:
-                    self._announce("queue:counts", self._overviews.raw_counts(queue))
-            if not self._uncounted:
-                self._counts_wanted = trio.Event()
-
-    @property
-    def _is_watched(self) -> bool:
-        return bool(self._sockets or (self._readers and not self.is_closed))
-
     def _beat(self) -> None:
         for reader in tuple(self._readers):
             reader.offer(HEARTBEAT)
 
-    def _tell_stats(self) -> None:
-        if self._is_watched:
-            self._announce("stats:snapshot", self._snapshot())
-
     def _tell_health(self) -> None:
-        if not self._is_watched:
+        if not self.member_count:
             return
         report = self._health()
         memory = {"rss": report.memory.rss, "heapUsed": report.memory.heap_used}
         data = {"ok": report.ok, "uptime": report.uptime, "memory": memory}
         if self._readers:
-            sse = {"sse": len(self._readers)}
-            self._tell_readers(self._system("health:status", {**data, "connections": sse}))
+            self._tell(self._tell_readers, {**data, "connections": {"sse": len(self._readers)}})
         if self._sockets:
-            ws = {"ws": len(self._sockets)}
-            self._tell_sockets(self._system("health:status", {**data, "connections": ws}))
+            self._tell(self._tell_sockets, {**data, "connections": {"ws": len(self._sockets)}})
 
-    def _tell_storage(self) -> None:
-        if self._is_watched:
-            is_full = self._broker.storage_health.is_disk_full
-            data = {"collections": self._broker.monitoring.collections(), "diskFull": is_full}
-            self._announce("storage:status", data)
-
-    def _snapshot(self) -> dict[str, Any]:
-        data = self._broker.monitoring.overview(c.DashboardOverview(), self._broker.clock.now()).data
-        stats, rates = data["stats"], data["throughput"]
-        names = ("waiting", "active", "delayed", "completed", "dlq", "totalPushed", "totalCompleted", "totalFailed")
-        lines = self._overviews.dashboard_queues(QUEUES_SHOWN, 0)["queues"]
-        shown = ("waiting", "active", "delayed", "dlq", "paused")
-        return {
-            **{name: stats[name] for name in names},
-            "pushPerSec": rates["pushPerSec"],
-            "pullPerSec": rates["pullPerSec"],
-            "uptime": int(stats["uptime"]),
-            "queues": {line["name"]: {name: line[name] for name in shown} for line in lines},
-            "workers": {"total": data["workers"]["total"], "active": data["workers"]["active"]},
-            "cronJobs": len(self._broker.engine.state.crons),
-        }
+    def _tell(self, to: Callable[[Event], None], data: dict[str, Any]) -> None:
+        to(SystemEvent("health:status", self._broker.clock.now().wall_ms, data))
 
     def _look_after(self) -> None:
         """Cut off those whose last write does not end; stop listening in time."""

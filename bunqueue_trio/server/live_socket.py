@@ -17,9 +17,10 @@ import trio
 
 from bunqueue_trio.config import Config
 from bunqueue_trio.errors import ValidationError
-from bunqueue_trio.protocol.event_names import Subscribed, checked_patterns
+from bunqueue_trio.protocol.event_names import Subscriptions
 from bunqueue_trio.protocol.json_bodies import json_of, value_of
 from bunqueue_trio.protocol.payloads import from_python
+from bunqueue_trio.protocol.values import js_text
 from bunqueue_trio.server.broker import Broker
 from bunqueue_trio.server.holding import Hold
 from bunqueue_trio.server.pace import Pace
@@ -63,7 +64,7 @@ class LiveSocket:
         self.writing_since_s: float | None = None
         self._broker = broker
         self._pace = pace
-        self._subscribed: Subscribed | None = None
+        self._subscribed: Subscriptions | None = None
         self._out: deque[tuple[int, bytes | Callable[[], str]]] = deque()
         """Size, and a reply as msgpack or what makes the text of an event."""
         self._reply_count = 0
@@ -106,12 +107,12 @@ class LiveSocket:
             if not self._may_watch:
                 raise ValidationError(NOT_PERMITTED.format(command["cmd"]))
             if command["cmd"] == "Subscribe":
-                patterns = checked_patterns(events)
-                self._subscribed = self._subscribed or Subscribed()
+                patterns = _checked(events)
+                self._subscribed = self._subscribed or Subscriptions()
                 self._subscribed.add(patterns)
             elif self._subscribed is not None:
                 self._subscribed.remove(events if type(events) is list else None)
-            reply = {"ok": True, "subscribed": self._subscribed.names if self._subscribed else []}
+            reply = {"ok": True, "subscribed": self._subscribed.patterns if self._subscribed else []}
         except ValidationError as error:
             reply = {"ok": False, "error": str(error)}
         if "reqId" in command:
@@ -142,7 +143,7 @@ class LiveSocket:
             return False
         if self._subscribed is None:
             return telling.is_of_job
-        return self._subscribed.wants(telling.name)
+        return self._subscribed.match(telling.event)
 
     def _take_replies(self, frames: bytes) -> None:
         # Wire: what a command has caused is told before it is answered.
@@ -205,6 +206,15 @@ class LiveSocket:
         """Wait until commands may be taken: a client that does not read its answers gets no more of them."""
         while self.unsent_bytes > MAX_UNSENT_BYTES:
             await self._drained.wait()
+
+
+def _checked(patterns: Any) -> list[str]:
+    if type(patterns) is not list or not patterns:
+        raise ValidationError("events must be a non-empty array")
+    unknown = Subscriptions.unknown(patterns)
+    if unknown:
+        raise ValidationError(f"Invalid: {', '.join(map(js_text, unknown))}")
+    return patterns
 
 
 async def _text_of(item: bytes | Callable[[], str], size_bytes: int) -> str:

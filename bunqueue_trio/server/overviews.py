@@ -17,7 +17,6 @@ import trio
 from msgspec import Raw, msgpack, structs
 
 from bunqueue_trio.engine.maturing import mature_due
-from bunqueue_trio.engine.queue_state import QueueState
 from bunqueue_trio.memory import measure_memory
 from bunqueue_trio.model import commands as c
 from bunqueue_trio.model.health import MemoryUse
@@ -127,17 +126,17 @@ class Overviews:
             {
                 "name": queue.name,
                 "paused": queue.settings.paused,
-                "counts": _raw_counts(queue),
+                "counts": {
+                    "waiting": queue.waiting_count,
+                    "prioritized": queue.prioritized_count,
+                    "active": queue.active_count,
+                    "completed": queue.completed_count,
+                    "failed": len(queue.letters),
+                    "delayed": queue.delayed_count,
+                },
             }
             for queue in islice(known, offset, offset + limit)
         ]
-
-    def raw_counts(self, name: str) -> dict[str, Any]:
-        """The jobs of a queue by state, as if it were not paused; of an unknown one zeros."""
-        self._mature()
-        queue = self._broker.engine.state.queues.get(name)
-        counts = dict.fromkeys(("waiting", "prioritized", "active", "completed", "failed", "delayed"), 0)
-        return {"queue": name, **(counts if queue is None else _raw_counts(queue))}
 
     def workers_of(self, queue: str) -> dict[str, Any]:
         """The workers of a queue that were heard of lately. O(workers)."""
@@ -247,17 +246,6 @@ class Overviews:
     def _totals(self) -> dict[str, float]:
         metrics = self._broker.monitoring.metrics(c.Metrics(), self._broker.clock.now()).metrics
         return {name: metrics[name] for name in ("totalPushed", "totalPulled", "totalCompleted", "totalFailed")}
-
-
-def _raw_counts(queue: QueueState) -> dict[str, int]:
-    return {
-        "waiting": queue.waiting_count,
-        "prioritized": queue.prioritized_count,
-        "active": queue.active_count,
-        "completed": queue.completed_count,
-        "failed": len(queue.letters),
-        "delayed": queue.delayed_count,
-    }
 
 
 def _memory(use: MemoryUse) -> dict[str, int]:

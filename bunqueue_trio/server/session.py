@@ -142,6 +142,8 @@ class Session:
                 self._refuse(text, error.req_id)
             except MalformedFrameError as error:
                 self._refuse(str(error), error.req_id)
+        if admitted < len(frames):
+            self._broker.announce("ratelimit:hit", {"clientId": str(self.id)})
         for body in frames[admitted:]:
             self._refuse("Rate limit exceeded", string_req_id(body))
 
@@ -260,6 +262,7 @@ class Session:
         given = command.token if isinstance(command.token, str) else ""
         roles = self._tokens.roles_of(given.encode("utf-8", "surrogatepass"))
         if roles is None:
+            self._broker.announce("auth:failed", {"clientId": str(self.id)})
             return ErrorReply(error="Invalid token")
         # The last token that was accepted decides, also where it may do less than the one before.
         self._grant(roles)

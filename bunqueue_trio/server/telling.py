@@ -8,10 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from msgspec import UNSET
 
 from bunqueue_trio.model.events import Event, JobEvent
-from bunqueue_trio.protocol.event_names import event_name
+from bunqueue_trio.protocol.event_names import name_of, queue_of, shown
 from bunqueue_trio.protocol.json_bodies import json_of
 from bunqueue_trio.protocol.json_text import json_number
 
@@ -22,23 +21,17 @@ _pack = msgspec.msgpack.Encoder().encode
 class Telling:
     """One event on its way to clients. ``name`` is what they call it, ``queue`` None where it concerns all."""
 
-    __slots__ = ("_data", "_legacy", "_message", "_record", "event", "name", "number", "queue")
+    __slots__ = ("_legacy", "_message", "_record", "event", "name", "number", "queue")
 
-    def __init__(self, event: Event) -> None:
+    def __init__(self, event: Event, number: int = 0) -> None:
         self.event = event
-        self.number = 0
+        self.number = number
         """Its id among server-sent events; 0: none."""
-        self._data: bytes | None = None
         self._record: bytes | None = None
         self._message: str | None = None
         self._legacy: str | None = None
-        if isinstance(event, JobEvent):
-            self.name = event_name(event.event_type)
-            self.queue: str | None = event.queue
-        else:
-            self.name = event.event
-            queue = event.data.get("queue")
-            self.queue = queue if type(queue) is str else None
+        self.name = name_of(event)
+        self.queue = queue_of(event)
 
     @property
     def is_of_job(self) -> bool:
@@ -58,7 +51,8 @@ class Telling:
     def record(self) -> bytes:
         """As a server-sent event. Never holds data of jobs or results."""
         if self._record is None:
-            self._record = b"id: %d\nevent: %b\ndata: %b\n\n" % (self.number, self.name.encode(), self._shown())
+            data = _json(shown(self.event, has_timestamp=True))
+            self._record = b"id: %d\nevent: %b\ndata: %b\n\n" % (self.number, self.name.encode(), data)
         return self._record
 
     def text(self) -> str:
@@ -66,7 +60,7 @@ class Telling:
         if self._message is None:
             event = self.event
             ts = event.timestamp if isinstance(event, JobEvent) else event.ts
-            data = _encode(_fields(event)) if isinstance(event, JobEvent) else self._shown()
+            data = _json(shown(event, has_timestamp=False))
             text = b'{"event":%b,"ts":%b,"data":%b}' % (_encode(self.name), _encode(json_number(ts)), data)
             self._message = text.decode()
         return self._message
@@ -80,20 +74,7 @@ class Telling:
             self._legacy = json_of(_pack(self.event)).decode()
         return self._legacy
 
-    def _shown(self) -> bytes:
-        if self._data is None:
-            event = self.event
-            if isinstance(event, JobEvent):
-                self._data = _encode(_fields(event, timestamp=json_number(event.timestamp)))
-            else:
-                self._data = json_of(_pack(event.data))
-        return self._data
 
-
-def _fields(event: JobEvent, **more: Any) -> dict[str, Any]:
-    fields = {"queue": event.queue, "jobId": event.job_id, **more}
-    for name in ("error", "progress", "prev", "delay"):
-        value = getattr(event, name)
-        if value is not UNSET:
-            fields[name] = json_number(value)
-    return fields
+def _json(data: dict[str, Any]) -> bytes:
+    """Compact, whole numbers without a point."""
+    return _encode({name: json_number(value) if type(value) is float else value for name, value in data.items()})

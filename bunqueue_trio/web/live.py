@@ -5,7 +5,6 @@ Source: HTTP, "Server-Sent Events", "WebSocket"; HD-13, HD-14.
 
 from __future__ import annotations
 
-import re
 from typing import Any, Final
 
 import trio
@@ -19,6 +18,7 @@ from bunqueue_trio.server.feed import Reader
 from bunqueue_trio.server.holding import Hold, see_through
 from bunqueue_trio.server.live import Live
 from bunqueue_trio.server.live_socket import LiveSocket
+from bunqueue_trio.server.replay import parse_last_id
 from bunqueue_trio.server.roles import Role
 from bunqueue_trio.web.gate import check_permitted
 from bunqueue_trio.web.paths import decoded, segments_of
@@ -34,7 +34,6 @@ PING_AFTER_S = 100.0  # Wire: a silent client is pinged after some 104 s, and cu
 SILENT_S = 120.0
 LOOK_EVERY_S = 4.0
 TEXT: Final = "text/plain;charset=utf-8"
-_LEADING_INTEGER: Final = re.compile(r"\s*\+?(\d{1,15})", re.ASCII)
 
 
 class LiveRoutes:
@@ -60,7 +59,7 @@ class LiveRoutes:
             check_permitted(c.Stats)
             queue = watched_queue(segments)
             cut = transport_of(request.scope).cut
-            reader = self._live.open_reader(queue, _last_number(request.headers.get("Last-Event-ID")), cut)
+            reader = self._live.open_reader(queue, parse_last_id(request.headers.get("Last-Event-ID")), cut)
         except LimitError as error:
             return Response(str(error), status=503, content_type=TEXT)
         except AuthError as error:
@@ -174,11 +173,6 @@ def watched_queue(segments: tuple[str, ...]) -> str | None:
     if len(segments) < 3 or segments[1] != "queues":
         return None
     return decoded("/".join(segments[2:])) or None
-
-
-def _last_number(header: str | None) -> int:
-    found = _LEADING_INTEGER.match(header or "")
-    return int(found[1]) if found else 0
 
 
 async def _write(socket: LiveSocket) -> None:
