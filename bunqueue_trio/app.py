@@ -35,7 +35,9 @@ from bunqueue_trio.errors import StorageError, ValidationError
 from bunqueue_trio.ids import Ids
 from bunqueue_trio.logs import get_logger
 from bunqueue_trio.server.broker import Broker
+from bunqueue_trio.server.bulletins import run_bulletins
 from bunqueue_trio.server.flusher import Flusher
+from bunqueue_trio.server.live import Live
 from bunqueue_trio.server.reaper import run_reaper
 from bunqueue_trio.server.reporting import Reporting
 from bunqueue_trio.server.retention import run_retention
@@ -50,6 +52,7 @@ from bunqueue_trio.server.webhooks.registry import Webhooks
 from bunqueue_trio.server.webhooks.sending import open_sender
 from bunqueue_trio.web.answering import CommandRoutes
 from bunqueue_trio.web.gate import Gate
+from bunqueue_trio.web.live import LiveRoutes
 from bunqueue_trio.web.page import Page
 from bunqueue_trio.web.serve import serve_http
 
@@ -75,15 +78,19 @@ class Server:
         store: Store,
         broker: Broker,
         deliveries: Deliveries,
+        ids: Ids,
         *,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self.config = config
+        self._ids = ids
         self.tls = tls
         self.store = store
         self.broker = broker
         self.flusher = Flusher(broker, store)
         self.stop_requested = trio.Event()
+        self.stop_signal: str | None = None
+        """The name of the signal that has asked for the stop."""
         self.stop_now = trio.Event()
         self.quiesced = trio.Event()
         self.deliveries = deliveries
@@ -97,22 +104,29 @@ class Server:
                 sessions.start_soon(self._run_reaper)
                 tcp = TcpServer(self.broker, self.config, sessions, tls=self.tls)
                 reporting = Reporting(self.broker, self.store, tcp)
-                sessions.start_soon(self._run_statistics, tcp)
+                live = Live(self.broker, self.config, self._ids.client_id, reporting.health)
+                reporting.live = live
+                await sessions.start(live.run)
+                sessions.start_soon(self._run_statistics, tcp, live)
                 sessions.start_soon(self._run_retention)
+                sessions.start_soon(self._run_bulletins)
                 await sessions.start(self._run_webhooks)
                 sessions.start_soon(self._watch_signals)  # not a door: a second signal is heard while quiescing
-                http_port = await sessions.start(self._serve_http, reporting)
+                http_port = await sessions.start(self._serve_http, reporting, live)
                 async with trio.open_nursery() as doors:
                     tcp_port = await doors.start(tcp.run)
                     reporting.is_serving = True
                     self._announce(tcp_port, http_port)
                     task_status.started((tcp_port, http_port))
                     await self.stop_requested.wait()
+                    live.close()
                     self.broker.stop_pulls()
                     doors.cancel_scope.cancel(reason="stop requested")
                 await self._quiesce()
+                self.broker.announce("server:shutdown", {"signal": self.stop_signal})
                 self.broker.has_ended = True
                 self.quiesced.set()
+                live.cut_all()
                 sessions.cancel_scope.cancel(reason="quiesced")
             keepers.cancel_scope.cancel(reason="sessions ended")
 
@@ -149,7 +163,8 @@ class Server:
                 if self.stop_requested.is_set():
                     self.stop_now.set()
                 else:
-                    log.info(f"Received {signal.Signals(number).name}, shutting down...")
+                    self.stop_signal = signal.Signals(number).name
+                    log.info(f"Received {self.stop_signal}, shutting down...")
                     self.stop_requested.set()
 
     @contextmanager
@@ -169,10 +184,11 @@ class Server:
         with self._ends_with_the_server():
             await run_reaper(self.broker, worker_cleanup_interval_ms=self.config.worker_cleanup_interval_ms)
 
-    async def _run_statistics(self, tcp: TcpServer) -> None:
+    async def _run_statistics(self, tcp: TcpServer, live: Live) -> None:
         await run_statistics(
             self.broker,
             tcp,
+            live,
             interval_ms=self.config.stats_interval_ms,
             worker_timeout_ms=self.config.worker_timeout_ms,
         )
@@ -183,12 +199,16 @@ class Server:
             max_count = IN_MEMORY_COMPLETED  # in memory nothing else bounds what is finished
         await run_retention(self.broker, self.store, max_age_ms=self.config.completed_retention_ms, max_count=max_count)
 
+    async def _run_bulletins(self) -> None:
+        with self._ends_with_the_server():
+            await run_bulletins(self.broker, idle_threshold_ms=self.config.queue_idle_threshold_ms)
+
     async def _run_webhooks(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         with self._ends_with_the_server():
             await self.deliveries.run(task_status=task_status)
 
     async def _serve_http(
-        self, reporting: Reporting, *, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED
+        self, reporting: Reporting, live: Live, *, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED
     ) -> None:
         gate = Gate(self.config, self.broker)
         with self._ends_with_the_server():
@@ -202,6 +222,7 @@ class Server:
                 rooms=[
                     gate,
                     CommandRoutes(self.broker, gate),
+                    LiveRoutes(self.broker, live),
                     Page(),
                 ],
                 tls=self.tls,
@@ -263,7 +284,9 @@ async def run_server(
             webhooks = Webhooks(ids, clock, deliveries, broker.events, allows_internal=config.webhook_allow_internal)
             broker.rooms.update(webhooks.handlers)
             broker.monitoring.webhook_facts = webhooks.facts
-            server = Server(config, store, broker, deliveries, tls=tls)
+            broker.monitoring.file_facts = store.facts
+            broker.monitoring.max_queues = config.metrics_max_queues
+            server = Server(config, store, broker, deliveries, ids, tls=tls)
             try:
                 await server.serve(task_status)
             finally:

@@ -110,6 +110,12 @@ class Config(Struct, frozen=True, kw_only=True, gc=False):
     worker_cleanup_interval_ms: int = 60_000
     """The reference's value."""
 
+    metrics_max_queues: int = 1_000
+    """Six series each, some 0.5 MB of text: what a scraper takes in every few seconds (HD-8)."""
+
+    queue_idle_threshold_ms: int = 30_000
+    """The reference's value."""
+
     stats_interval_ms: int = 300_000
     """The reference's value; at least a second, for a line of log each."""
 
@@ -386,6 +392,18 @@ SETTINGS = (
         "worker_cleanup_interval_ms",
         whole("milliseconds", 1),
         "How often stale workers are looked for, ms",
+    ),
+    Setting(
+        "METRICS_MAX_QUEUES",
+        "metrics_max_queues",
+        whole("queues", 0, 100_000),
+        "Queues with metrics of their own, in the order of first use; `bunqueue_queues_not_listed` counts the others",
+    ),
+    Setting(
+        "QUEUE_IDLE_THRESHOLD_MS",
+        "queue_idle_threshold_ms",
+        whole("milliseconds", 0, zero=" (0: off)"),
+        "A queue with nothing ready or active for so long is announced as idle, ms; 0: never",
     ),
     Setting(
         "STATS_INTERVAL_MS",

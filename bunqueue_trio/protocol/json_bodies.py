@@ -55,10 +55,20 @@ def object_of(text: bytes) -> dict[str, Any]:
     Raises:
         ValidationError: not JSON, or no object.
     """
-    value = _parsed(text.removeprefix(_BOM))
+    value = value_of(text)
     if type(value) is not dict:
         raise ValidationError(INVALID_BODY)
-    if b"$" in text or b"\\u" in text:
+    return value
+
+
+def value_of(text: bytes) -> Any:
+    """Any JSON value, marked binary within it as bytes.
+
+    Raises:
+        ValidationError: not JSON.
+    """
+    value = _parsed(text.removeprefix(_BOM))
+    if (b"$" in text or b"\\u" in text) and type(value) in (dict, list):
         _take_marks(value)
     return value
 

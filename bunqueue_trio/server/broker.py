@@ -25,6 +25,7 @@ from bunqueue_trio.protocol.wire import CHECKS
 from bunqueue_trio.server.answering import Request
 from bunqueue_trio.server.events import Events
 from bunqueue_trio.server.file_reads import FileReader, FileReads
+from bunqueue_trio.server.flush_figures import FlushFigures
 from bunqueue_trio.server.job_waits import JobWaits
 from bunqueue_trio.server.latencies import Latencies
 from bunqueue_trio.server.monitoring import Monitoring
@@ -34,6 +35,7 @@ from bunqueue_trio.server.waiting import Client, Waiter, Waiting, empty_reply
 
 if TYPE_CHECKING:
     from bunqueue_trio.clock import Clock
+    from bunqueue_trio.storage.batch import Batch
 
 log = get_logger("Queue")
 
@@ -100,6 +102,9 @@ class Broker:
         self.read_completed = reader.read_completed
         self._next_timer_mono_ms = float("inf")
         self.latencies = Latencies()
+        self.flush_figures = FlushFigures()
+        self.batch_in_flight: Batch | None = None
+        """What the flush under way is writing."""
         self._executed, self._promised = self.latencies.executed, self.latencies.promised
         self.events = Events(engine.listen)
         engine.workers.timeout_ms = worker_timeout_ms

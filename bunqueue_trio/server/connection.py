@@ -32,10 +32,13 @@ async def serve_connection(stream: TcpStream, broker: Broker, config: Config) ->
     async with trio.open_nursery() as nursery:
         connection = Connection(stream, broker, config, nursery)
         connection.session.open()
+        about = {"clientId": str(connection.session.id), "transport": "tcp"}
+        broker.announce("client:connected", about)
         try:
             await connection.run()
         finally:
             connection.session.close()
+            broker.announce("client:disconnected", about)
             stream.close()
             nursery.cancel_scope.cancel(reason="connection closed")
 

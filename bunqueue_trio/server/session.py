@@ -74,15 +74,24 @@ class Session:
         send: delivers encoded frames; must not block.
         on_slot: called when a parked pull has ended while commands wait behind it; whoever runs the session calls
             `run` soon.
+        granted: what the client may do whose token, and whose rate, somebody else has seen to.
     """
 
     def __init__(
-        self, broker: Broker, config: Config, send: Callable[[bytes], None], on_slot: Callable[[], None]
+        self,
+        broker: Broker,
+        config: Config,
+        send: Callable[[bytes], None],
+        on_slot: Callable[[], None],
+        *,
+        granted: Role | None = None,
     ) -> None:
         self.id = next(_ids)
         self._broker = broker
         self._tokens = Tokens(config)
-        self._throttle = Throttle(config.rate_limit_max_requests, config.rate_limit_window_ms)
+        self._throttle: Throttle | None = None
+        if granted is None:
+            self._throttle = Throttle(config.rate_limit_max_requests, config.rate_limit_window_ms)
         self._send = send
         self._on_slot = on_slot
         self._commands: deque[Any] = deque()
@@ -90,9 +99,14 @@ class Session:
         self._out: list[bytes] = []
         self._in_turn = False
         self._is_at_work = False  # somebody awaits the work of a `Hold`
-        self.is_authenticated = self._tokens.is_empty
-        self._may_do_all = self.is_authenticated
+        self.roles = Role(0)
+        self.is_authenticated = False
+        self._may_do_all = False
         self._permitted: frozenset[type] = frozenset()
+        if granted is None and self._tokens.is_empty:
+            granted = Role.ALL
+        if granted is not None:
+            self._grant(granted)
         self.unconfirmed_count = 0
 
     @property
@@ -119,7 +133,7 @@ class Session:
 
     def receive(self, frames: list[bytes], now: Now) -> None:
         """Take complete frames. Those that are no commands are answered at once, whatever waits in front of them."""
-        admitted = self._throttle.admit(now.mono_ms, len(frames))
+        admitted = len(frames) if self._throttle is None else self._throttle.admit(now.mono_ms, len(frames))
         for body in frames if admitted == len(frames) else frames[:admitted]:
             try:
                 self._commands.append(decode_command(body))
@@ -128,6 +142,8 @@ class Session:
                 self._refuse(text, error.req_id)
             except MalformedFrameError as error:
                 self._refuse(str(error), error.req_id)
+        if admitted < len(frames):
+            self._broker.announce("ratelimit:hit", {"clientId": str(self.id)})
         for body in frames[admitted:]:
             self._refuse("Rate limit exceeded", string_req_id(body))
 
@@ -246,12 +262,17 @@ class Session:
         given = command.token if isinstance(command.token, str) else ""
         roles = self._tokens.roles_of(given.encode("utf-8", "surrogatepass"))
         if roles is None:
+            self._broker.announce("auth:failed", {"clientId": str(self.id)})
             return ErrorReply(error="Invalid token")
         # The last token that was accepted decides, also where it may do less than the one before.
+        self._grant(roles)
+        return Reply()
+
+    def _grant(self, roles: Role) -> None:
+        self.roles = roles
         self.is_authenticated = True
         self._permitted = permitted(roles)
         self._may_do_all = roles == Role.ALL
-        return Reply()
 
     # replies out
 

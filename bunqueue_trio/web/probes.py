@@ -16,6 +16,7 @@ from werkzeug.exceptions import HTTPException
 from bunqueue_trio.logs import get_logger
 from bunqueue_trio.model.health import HealthReport
 from bunqueue_trio.web.responses import WholeResponses
+from bunqueue_trio.web.transport import Websockets
 
 ANY_METHOD = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"]
 # A body may not fill the memory of a server that nobody has authenticated to; `gate` lets others send more.
@@ -54,6 +55,7 @@ def create_app(source: HealthSource, rooms: Sequence[Routes] = ()) -> QuartTrio:
     """
     app = QuartTrio("bunqueue_trio")
     app.asgi_http_class = WholeResponses
+    app.asgi_websocket_class = Websockets
     app.url_map.merge_slashes = False
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY_BYTES
     app.register_error_handler(HTTPException, _refuse)

@@ -11,6 +11,8 @@ from hypercorn.typing import ASGISendCallable, ASGISendEvent
 from quart import Request
 from quart_trio.asgi import TrioASGIHTTPConnection
 
+from bunqueue_trio.web.transport import carry
+
 T = TypeVar("T")
 
 LARGE_BYTES = 262_144  # some ten thousand values: a few milliseconds
@@ -52,6 +54,7 @@ class WholeResponses(TrioASGIHTTPConnection):
     """
 
     def _create_request_from_scope(self, send: ASGISendCallable) -> Request:
+        carry(self.scope, send)
         try:
             return super()._create_request_from_scope(send)
         except ValueError:

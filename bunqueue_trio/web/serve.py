@@ -14,6 +14,7 @@ from bunqueue_trio.errors import InvariantError
 from bunqueue_trio.logs import get_logger
 from bunqueue_trio.web.probes import HealthSource, Routes, create_app
 
+MAX_MESSAGE_BYTES = 2 << 20  # of a WebSocket: twice what is taken, so that we say why before Hypercorn says nothing
 KEEP_ALIVE_S = 10.0  # Wire: the reference drops a silent connection after 10 to 12 s
 BACKLOG = 1024
 
@@ -98,6 +99,7 @@ class _Settings(hypercorn.config.Config):
         self.graceful_timeout = grace_s
         self.keep_alive_timeout = KEEP_ALIVE_S
         self.backlog = BACKLOG
+        self.websocket_max_message_size = MAX_MESSAGE_BYTES
         self.include_server_header = False
         self.accesslog = None
         self.errorlog = _quiet_logger()

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 from quart_trio import QuartTrio
 
 from bunqueue_trio.config import Config
+from bunqueue_trio.ids import Ids
 from bunqueue_trio.model.health import HealthReport
+from bunqueue_trio.server.live import Live
 from bunqueue_trio.web.answering import CommandRoutes
 from bunqueue_trio.web.gate import Gate
+from bunqueue_trio.web.live import LiveRoutes
 from bunqueue_trio.web.page import Page
 from bunqueue_trio.web.probes import create_app
-from tests.server.fakes import Rig
+from tests.server.fakes import SECRET, Rig
 
 
 class Source:
@@ -24,15 +28,22 @@ class Source:
         return HealthReport(uptime=1, version="1")
 
 
-def app_of(rig: Rig, config: Config | None = None) -> QuartTrio:
+def app_of(rig: Rig, config: Config | None = None, live: Live | None = None) -> QuartTrio:
     """The application as the server serves it."""
-    gate = Gate(config or Config(), rig.broker)
+    config = config or Config()
+    gate = Gate(config, rig.broker)
     rooms = [
         gate,
         CommandRoutes(rig.broker, gate),
+        LiveRoutes(rig.broker, live or live_of(rig, config)),
         Page(),
     ]
     return create_app(Source(), rooms)
+
+
+def live_of(rig: Rig, config: Config | None = None) -> Live:
+    """All who watch, nobody yet."""
+    return Live(rig.broker, config or Config(), Ids(SECRET, random.Random(2)).client_id, Source().health)
 
 
 class Http:

@@ -49,6 +49,23 @@ def test_a_listener_takes_events_on_the_spot():
     events.remove(recorder)
 
 
+def test_a_follower_takes_events_while_there_are_subscribers_and_is_no_reason_to_make_any():
+    told: list[bool] = []
+    events, follower, listener = Events(told.append), Recorder(), Recorder()
+    events.add_follower(follower)
+    assert told == []
+    assert not events.is_listened_to
+
+    events.add(listener)
+    events.publish(numbered(1))
+    with events.subscribe():
+        events.publish(numbered(1, start=1))
+    events.publish(numbered(1, start=2))
+
+    assert [taken.job_id for taken in follower.taken] == ["1"]
+    assert len(listener.taken) == 3
+
+
 def test_the_engine_is_told_when_listening_begins_and_ends():
     told: list[bool] = []
     events, recorder = Events(told.append), Recorder()

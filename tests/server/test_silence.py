@@ -12,6 +12,7 @@ import pytest
 import trio
 
 import bunqueue_trio
+from bunqueue_trio.config import Config
 from bunqueue_trio.engine import happenings
 from bunqueue_trio.ids import Ids
 from bunqueue_trio.server import broker
@@ -28,7 +29,15 @@ KINDS = {
     *("job:waiting-children", "job:dependencies-resolved", "job:deduplicated", "flow:failed", "flow:completed"),
     *("worker:connected", "worker:heartbeat", "worker:disconnected", "worker:removed-stale"),
     *("webhook:added", "webhook:enabled", "webhook:disabled", "webhook:removed"),
-    "memory:compacted",
+    *("queue:created", "queue:removed", "queue:paused", "queue:resumed", "queue:drained", "queue:cleaned"),
+    *("queue:obliterated", "batch:pushed", "batch:pulled", "memory:compacted", "auth:failed", "ratelimit:hit"),
+    *("job:promoted", "job:discarded", "job:data-updated", "job:priority-changed", "job:delay-changed"),
+    *("job:moved-to-delayed", "job:timeout", "job:lock-expired", "job:stalled", "job:expired"),
+    *("dlq:added", "dlq:retried", "dlq:retry-all", "dlq:purged", "dlq:auto-retried", "dlq:expired"),
+    *("ratelimit:set", "ratelimit:cleared", "ratelimit:rejected"),
+    *("concurrency:set", "concurrency:cleared", "concurrency:rejected"),
+    *("config:stall-changed", "config:dlq-changed"),
+    *("cron:created", "cron:updated", "cron:fired", "cron:deleted"),
 }
 
 
@@ -92,7 +101,8 @@ class Story:
         return {"id": reply["job"]["id"], "token": reply["token"]}
 
     async def tell(self) -> None:
-        for chapter in (self.flows, self.failures, self.moves, self.stalls, self.others):
+        chapters = (self.flows, self.failures, self.moves, self.stalls, self.operators, self.limits, self.dead_letters)
+        for chapter in (*chapters, self.crons, self.strangers, self.others):
             await chapter(f"{chapter.__name__}{self._number}")
 
     async def flows(self, queue) -> None:
@@ -122,6 +132,71 @@ class Story:
         await self.push(queue, stallTimeout=1_000)
         await self.pull(queue)
         await trio.sleep(30)
+
+    async def operators(self, queue) -> None:
+        job_id = await self.push(queue, delay=60_000)
+        await self.do("ChangeDelay", id=job_id, delay=50_000)
+        await self.do("Promote", id=job_id)
+        await self.do("ChangePriority", id=job_id, priority=2)
+        await self.do("Update", id=job_id, data=2)
+        await self.push(queue)
+        assert (await self.do("PULLB", queue=queue, count=2))["jobs"]
+        await self.push(queue)
+        await self.do("Clean", queue=queue, grace=0)
+        await self.push(queue)
+        await self.do("Drain", queue=queue)
+        await self.push(queue, ttl=1)
+        await trio.sleep(0.1)
+        await self.do("PULL", queue=queue)
+        await self.push(queue, timeout=100)
+        await self.pull(queue)
+        await trio.sleep(1)
+        await self.do("Obliterate", queue=queue)
+        await self.push(queue)
+        await self.pull(queue, lockTtl=100)
+        await trio.sleep(5)
+        await self.do("CompactMemory")
+
+    async def limits(self, queue) -> None:
+        for config, value in (("SetStallConfig", {"maxStalls": 5}), ("SetDlqConfig", {"maxEntries": 5})):
+            await self.do(config, queue=queue, config=value)
+        await self.do("PUSHB", queue=queue, jobs=[{"data": 1}] * 3)
+        await self.do("SetConcurrency", queue=queue, limit=1)
+        await self.pull(queue)
+        await self.do("PULL", queue=queue)
+        await self.do("ClearConcurrency", queue=queue)
+        await self.do("RateLimit", queue=queue, limit=1)
+        await self.pull(queue)
+        await self.do("PULL", queue=queue)
+        await self.do("RateLimitClear", queue=queue)
+
+    async def dead_letters(self, queue) -> None:
+        policy = {"autoRetry": True, "autoRetryInterval": 1_000, "maxAutoRetries": 1, "maxAge": 20_000}
+        await self.do("SetDlqConfig", queue=queue, config=policy)
+        job_id = await self.push(queue)
+        await self.do("Discard", id=job_id)
+        await self.do("RetryDlq", queue=queue, jobId=job_id)
+        await self.do("Discard", id=job_id)
+        await self.do("RetryDlq", queue=queue)
+        await self.do("Discard", id=job_id)
+        await self.do("PurgeDlq", queue=queue)
+        job_id = await self.push(queue)
+        await self.do("Discard", id=job_id)
+        await trio.sleep(5)  # it comes back by itself
+        await self.do("Discard", id=job_id)
+        await trio.sleep(30)
+
+    async def crons(self, queue) -> None:
+        name = f"cron of {queue}"
+        for _ in range(2):
+            await self.do("Cron", name=name, queue=queue, repeatEvery=1_000)
+        await trio.sleep(2.5)
+        await self.do("CronDelete", name=name)
+
+    async def strangers(self, queue) -> None:
+        config = Config(auth_tokens=("token",), rate_limit_max_requests=1)
+        talker = self._rig.talker(config)
+        talker.segment({"cmd": "Auth", "token": "wrong"}, {"cmd": "Ping"})
 
     async def others(self, queue) -> None:
         await self.do("Pause", queue=queue)
@@ -159,7 +234,7 @@ async def test_a_subscriber_that_was_cut_off_has_nothing_made_for_it(rig: Rig, m
         for n in range(5):
             rig.push(f"j{n}")
 
-    assert made == {"pushed": 3}  # two fit, and the third was one too many
+    assert made == {"queue:created": 1, "pushed": 2}  # two fit, and the third was one too many
     assert rig.broker.events.cut_off_count == 1
 
 

@@ -47,6 +47,8 @@ EXAMPLES = {
     "lease_grace_ms": ("0", 0),
     "worker_timeout_ms": (" 300 ", 300),
     "worker_cleanup_interval_ms": ("5", 5),
+    "metrics_max_queues": ("0", 0),
+    "queue_idle_threshold_ms": ("0", 0),
     "stats_interval_ms": ("1000", 1000),
     "webhook_max_retries": ("100", 100),
     "webhook_retry_delay_ms": ("0", 0),

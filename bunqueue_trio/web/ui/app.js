@@ -187,7 +187,7 @@ class App {
     try {
       const report = await health();
       setAttribute(node, "data-health", report.ok ? "ok" : "bad");
-      setText(node, report.ok ? `Healthy · up ${duration(report.uptime * 1_000)}` : `${report.status}${report.storage?.diskFull ? ": disk full" : ""}`);
+      setText(node, report.ok ? `Healthy · up ${duration(Math.max(1_000, report.uptime * 1_000))}` : `${report.status}${report.storage?.diskFull ? ": disk full" : ""}`);
       setAttribute(node, "title", `Version ${report.version}, ${report.memory.rss} MiB in memory`);
     } catch {
       setAttribute(node, "data-health", "bad");

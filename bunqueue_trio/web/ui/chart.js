@@ -94,7 +94,7 @@ export class Chart {
         y: { range: (_plot, _low, high) => [0, Math.max(5, (high ?? 0) * 1.15)] },
       },
       axes: [
-        { ...axis, grid: { show: false }, size: 24, space: 90, values: (_plot, splits) => splits.map((at) => timeOfDay(at * 1_000)) },
+        { ...axis, grid: { show: false }, size: 24, space: 90, incrs: [60, 120], values: (_plot, splits) => splits.map((at) => timeOfDay(at * 1_000)) },
         { ...axis, size: 48, space: 32, values: (_plot, splits) => splits.map((value) => count(value)) },
       ],
       series: [{}, ...SERIES.map(([, , name]) => ({ stroke: colour(name), width: 1.75, points: { show: false } }))],

@@ -1,13 +1,13 @@
 // Crons, each with its next runs.
 
 import { get } from "./api.js";
-import { absolute, count, duration, relative } from "./format.js";
+import { absolute, brief, count, duration, relative } from "./format.js";
 import { Pager, Table, el, heading, keyed, route, setAttribute, setText } from "./ui.js";
 
 const PAGE = 50;
 const RUNS = 5;
 
-const schedule = (cron) => (cron.schedule ? cron.schedule : `every ${duration(cron.repeatEvery)}`);
+const schedule = (cron) => (cron.schedule ? cron.schedule + (cron.timezone ? ` ${cron.timezone}` : "") : `every ${duration(cron.repeatEvery)}`);
 
 export class CronsView {
   title = "Crons";
@@ -18,12 +18,11 @@ export class CronsView {
     this.app = app;
     this.pager = new Pager((page) => { this.#page = page; this.app.refresh(); });
     this.table = new Table("Crons", [
-      { title: "Cron", width: "name", text: (cron) => cron.name },
-      { title: "Queue", width: "name", text: (cron) => cron.queue, link: (cron) => route("queues", cron.queue) },
-      { title: "Schedule", width: "name", text: schedule },
-      { title: "Time zone", width: "time", text: (cron) => (cron.schedule ? cron.timezone ?? "server's" : "") },
+      { title: "Cron", width: "auto", text: (cron) => cron.name },
+      { title: "Queue", width: "auto", text: (cron) => cron.queue, link: (cron) => route("queues", cron.queue) },
+      { title: "Schedule", width: "reason", text: schedule },
       { title: "Runs", kind: "number", width: "count", text: (cron) => count(cron.executions) + (cron.maxLimit ? ` / ${count(cron.maxLimit)}` : "") },
-      { title: "Next five runs", width: "auto", make: () => el("ol", { class: "runs" }), change: (node, cron) => this.#runs(node, cron) },
+      { title: "Next five runs", width: "runs", make: () => el("ol", { class: "runs" }), change: (node, cron) => this.#runs(node, cron) },
     ], (cron) => cron.name, "No crons.");
     this.node = el("div", {}, heading("Crons"), el("div", { class: "tools" }, this.pager.node), this.table.node);
   }
@@ -41,7 +40,7 @@ export class CronsView {
   #runs(node, cron) {
     if (cron.nextRuns.length === 0) cron.nextRuns = [null];
     keyed(node, cron.nextRuns.map((at, index) => ({ at, index })), ({ index }) => index, () => el("li", {}, el("time")), (item, { at, index }) => {
-      setText(item.firstChild, at === null ? "none" : index === 0 ? relative(at) : absolute(at));
+      setText(item.firstChild, at === null ? "none" : index === 0 ? relative(at) : brief(at));
       setAttribute(item.firstChild, "title", at === null ? null : absolute(at));
     });
   }

@@ -3,7 +3,8 @@
 const number = new Intl.NumberFormat("en");
 const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 const moment = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
-const clockTime = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
+const short = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+const clockTime = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
 
 export const count = (value) => (value < 10_000_000 ? number.format(value) : compact.format(value));
 
@@ -12,6 +13,8 @@ export function rate(value) {
 }
 
 export const absolute = (ms) => (Number.isFinite(ms) ? moment.format(ms) : "");
+/** A day and a minute, for lists of moments. */
+export const brief = (ms) => short.format(ms);
 export const timeOfDay = (ms) => clockTime.format(ms);
 
 const STEPS = [[1_000, "s"], [60_000, "min"], [3_600_000, "h"], [86_400_000, "d"]];

@@ -48,7 +48,7 @@ export class JobsView {
     this.title = queue;
     this.pager = new Pager((page) => this.#go({ page: page + 1 }));
     this.table = new Table(`Jobs of ${queue}`, [
-      { title: "Job", width: "id", text: (job) => job.id, link: (job) => route("jobs", job.id), title_of: (job) => job.id },
+      { title: "Job", kind: "id", width: "id", text: (job) => job.id, link: (job) => route("jobs", job.id), title_of: (job) => job.id },
       { title: "Name", width: "auto", text: jobName },
       { title: "State", width: "state-long", make: (job) => badge(job.state), change: (node, job) => setBadge(node, job.state) },
       { title: "Priority", kind: "number", width: "small", text: (job) => count(job.priority) },

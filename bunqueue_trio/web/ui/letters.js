@@ -45,9 +45,9 @@ export class QueueLettersView {
     this.title = `Dead letters of ${queue}`;
     this.pager = new Pager((page) => { location.hash = route("letters", queue, { page: page + 1 }); });
     this.table = new Table(this.title, [
-      { title: "Job", width: "id", text: ({ job }) => job.id, link: ({ job }) => route("jobs", job.id), title_of: ({ job }) => job.id },
+      { title: "Job", kind: "id", width: "id", text: ({ job }) => job.id, link: ({ job }) => route("jobs", job.id), title_of: ({ job }) => job.id },
       { title: "Name", width: "name", text: ({ job }) => jobName(job) },
-      { title: "Reason", width: "state-long", text: ({ reason }) => reason.replaceAll("_", " ") },
+      { title: "Reason", width: "reason", text: ({ reason }) => reason.replaceAll("_", " ") },
       { title: "Error", width: "auto", text: ({ error }) => error ?? "" },
       { title: "Attempts", kind: "number", width: "small", text: ({ attempts }) => count(attempts.length) },
       { title: "Since", width: "time", text: ({ enteredAt }) => relative(enteredAt), title_of: ({ enteredAt }) => absolute(enteredAt) },
