@@ -120,3 +120,45 @@ def test_every_field_of_the_command_may_be_sent():
 
     [route] = [route for route in ROUTES if route.kind is Cron]
     assert set(route.fields) == wire_names - {"reqId"}
+
+
+# the overview with runs to come
+
+
+async def test_the_overview_has_the_next_runs(rig: Rig, autojump_clock):
+    client = client_of(rig)
+    await client.reply("POST", "/crons", json=CRON)
+    await client.reply("POST", "/crons", json={"name": "i", "queue": "q", "repeatEvery": 60_000, "maxLimit": 2})
+
+    shown = await client.reply("GET", "/dashboard/crons?runs=3")
+
+    listed = (await client.reply("GET", "/crons"))["crons"]
+    yearly, minutely = (cron.pop("nextRuns") for cron in shown["crons"])
+    assert shown["crons"] == listed
+    assert yearly[0] == listed[0]["nextRun"]
+    assert len(yearly) == 3
+    assert minutely == [listed[1]["nextRun"], listed[1]["nextRun"] + 60_000]
+    assert (shown["total"], shown["limit"], shown["offset"]) == (2, 100, 0)
+
+
+@pytest.mark.parametrize(
+    ("query", "names", "runs"),
+    [
+        ("", "abc", 0),
+        ("?limit=2&runs=1", "ab", 1),
+        ("?offset=1&limit=1&runs=5", "b", 5),
+        ("?runs=999", "abc", 10),
+        ("?runs=-1", "abc", 0),
+        ("?runs=x&limit=999", "abc", 0),
+    ],
+)
+async def test_pages_of_the_overview_are_bounded(rig: Rig, autojump_clock, query, names, runs):
+    client = client_of(rig)
+    for name in "abc":
+        await client.reply("POST", "/crons", json={"name": name, "queue": "q", "repeatEvery": 3_600_000})
+
+    shown = await client.reply("GET", f"/dashboard/crons{query}")
+
+    assert "".join(cron["name"] for cron in shown["crons"]) == names
+    assert {len(cron["nextRuns"]) for cron in shown["crons"]} == {runs}
+    assert (shown["total"], shown["limit"] <= 100) == (3, True)

@@ -93,6 +93,7 @@ CASES = {
     ("GET", "/jobs/:id/result"): ("/jobs/j/result", None, c.GetResult, {"id": "j"}, 404),
     ("GET", "/jobs/:id/progress"): ("/jobs/j/progress", None, c.GetProgress, {"id": "j"}, 404),
     ("GET", "/jobs/:id/children"): ("/jobs/j/children", None, c.GetChildrenValues, {"id": "j"}, 404),
+    ("GET", "/jobs/:id/explain"): ("/jobs/a%20b/explain", None, c.Explain, {"id": "a b"}, 404),
     ("POST", "/jobs/:id/ack"): (
         "/jobs/j/ack",
         {"result": {"r": 1}, "token": "t"},
@@ -219,6 +220,13 @@ CASES = {
         {"jobId": "j", "count": 3},
         c.RetryDlq,
         {"queue": "q", "jobId": "j"},
+        200,
+    ),
+    ("POST", "/queues/:queue/dlq/replay"): (
+        "/queues/q/dlq/replay",
+        {"count": 3, "jobId": "j"},
+        c.RetryDlq,
+        {"queue": "q", "count": 3},
         200,
     ),
     ("POST", "/queues/:queue/dlq/purge"): ("/queues/q/dlq/purge", None, c.PurgeDlq, {"queue": "q"}, 200),
