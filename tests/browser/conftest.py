@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.process import client as client
-from tests.process import server as server
+from tests.process import Client, ServerProcess
 from tests.process import start_server as start_server
 
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
@@ -43,6 +42,20 @@ def browser() -> Iterator[Any]:
         launched = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
         yield launched
         launched.close()
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """One server for all tests, each of which has queues of its own."""
+    with ServerProcess(tmp_path_factory.mktemp("browser")) as running:
+        yield running.start()
+
+
+@pytest.fixture
+def client(server: ServerProcess) -> Iterator[Client]:
+    """A connection to `server`."""
+    with server.connect() as connected:
+        yield connected
 
 
 @pytest.fixture

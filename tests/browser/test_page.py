@@ -38,31 +38,26 @@ def fail_some(client: Client, queue: str, count: int) -> None:
         client.ok("FAIL", id=pulled["job"]["id"], token=pulled["token"], error="SMTP 550: mailbox full")
 
 
-def populate(client: Client) -> None:
-    """A day in the life: jobs in every state, crons, workers."""
-    client.ok("RegisterWorker", name="mailer", queues=["emails"], concurrency=4, hostname="web-1", pid=412)
-    client.ok("Cron", name="nightly-report", queue="reports", schedule="0 3 * * *", timezone="Europe/Berlin", data={})
-    client.ok("Cron", name="heartbeat", queue="emails", repeatEvery=90_000_000, maxLimit=2, data={})
-    client.ok("Cron", name="month-end", queue="reports", schedule="30 23 28-31 * *", data={})
-    fail_some(client, "emails", 5)
-    for number in range(64):
-        client.ok(
-            "PUSH", queue="emails", data={"name": "welcome" if number % 3 else "digest", "to": f"u{number}@x.example"}
-        )
-    client.ok("PUSH", queue="emails", data={"name": "later"}, delay=3_600_000, jobId="later")
-    client.ok("PUSH", queue="emails", data={"name": "urgent"}, priority=9, jobId="urgent")
-    client.ok("PUSH", queue="reports", data={"name": "sum", "rows": [1, 2, 3]}, dependsOn=["later"], jobId="sum")
+def populate(client: Client, queue: str) -> None:
+    """A day in the life of a queue: jobs in every state. It is left with 71, 56 of them waiting."""
+    fail_some(client, queue, 5)
+    names = ["digest", "welcome", "welcome"]
+    jobs = [{"data": {"name": names[number % 3], "to": f"u{number}@x.example"}} for number in range(64)]
+    client.ok("PUSHB", queue=queue, jobs=jobs)
+    client.ok("PUSH", queue=queue, data={"name": "later"}, delay=3_600_000, jobId=f"{queue}-later")
+    client.ok("PUSH", queue=queue, data={"name": "urgent"}, priority=9)
+    client.ok("PUSH", queue="reports", data={"rows": [1, 2]}, dependsOn=[f"{queue}-later"], jobId=f"{queue}-sum")
     for _ in range(8):
-        pulled = client.ok("PULL", queue="emails", owner="mailer-1")
+        pulled = client.ok("PULL", queue=queue, owner="mailer-1")
         client.ok("ACK", id=pulled["job"]["id"], token=pulled["token"], result={"sent": True})
-    held = client.ok("PULL", queue="emails", owner="mailer-1")["job"]
+    held = client.ok("PULL", queue=queue, owner="mailer-1")["job"]
     client.ok("Progress", id=held["id"], progress=40, message="rendered")
     client.ok("AddLog", id=held["id"], message="template loaded", level="info")
     client.ok("AddLog", id=held["id"], message="slow answer of the relay", level="warn")
 
 
 def test_counts_move_without_a_reload(page: Any, server: ServerProcess, client: Client, picture: Picture) -> None:
-    populate(client)
+    populate(client, "emails")
     page.goto(address(server))
     expect(cell(page, "emails", 2), "56")
     page.evaluate("window.isTheSame = true")
@@ -70,7 +65,7 @@ def test_counts_move_without_a_reload(page: Any, server: ServerProcess, client: 
     client.ok("PUSHB", queue="emails", jobs=[{"data": {"name": "welcome"}}] * 25)
 
     expect(cell(page, "emails", 2), "81")
-    expect(page.locator(".tile", has_text="Waiting").locator("strong"), "81")
+    expect(page.locator(".tile", has_text="Waiting").locator("strong"), str(client.ok("Stats")["stats"]["waiting"]))
     assert page.evaluate("window.isTheSame")
     page.wait_for_timeout(2_500)
     picture(page, "queues")
@@ -79,26 +74,26 @@ def test_counts_move_without_a_reload(page: Any, server: ServerProcess, client: 
 
 
 def test_a_queue_is_paused_after_a_question(page: Any, server: ServerProcess, client: Client, picture: Picture) -> None:
-    populate(client)
+    populate(client, "invoices")
     page.goto(address(server))
 
-    page.get_by_role("button", name="Pause emails").click()
+    page.get_by_role("button", name="Pause invoices").click()
     picture(page, "pause-question")
     page.keyboard.press("Escape")
-    assert not client.ok("IsPaused", queue="emails")["paused"]
-    page.get_by_role("button", name="Pause emails").click()
+    assert not client.ok("IsPaused", queue="invoices")["paused"]
+    page.get_by_role("button", name="Pause invoices").click()
     page.get_by_role("dialog").get_by_role("button", name="Pause").click()
 
-    expect(cell(page, "emails", 1), "paused")
-    assert client.ok("IsPaused", queue="emails")["paused"]
+    expect(cell(page, "invoices", 1), "paused")
+    assert client.ok("IsPaused", queue="invoices")["paused"]
 
 
 def test_jobs_are_listed_opened_and_explained(
     page: Any, server: ServerProcess, client: Client, picture: Picture
 ) -> None:
-    populate(client)
+    populate(client, "newsletters")
     page.goto(address(server))
-    page.get_by_role("link", name="emails", exact=True).click()
+    page.get_by_role("link", name="newsletters", exact=True).click()
     expect(page.locator(".pager-text"), "1–50 of 71")
     picture(page, "jobs")
     page.get_by_role("button", name="Next").click()
@@ -109,29 +104,29 @@ def test_jobs_are_listed_opened_and_explained(
     page.locator(".note", has_text="22 of the 71 oldest jobs").wait_for()
     page.get_by_role("link", name="Active").click()
     page.get_by_role("link", name="Active").wait_for()
-    page.goto(address(server, "#/queues/emails?state=active"))
+    page.goto(address(server, "#/queues/newsletters?state=active"))
     page.locator("tbody td a").first.click()
     page.locator(".logs", has_text="slow answer of the relay").wait_for()
     picture(page, "job")
 
-    page.goto(address(server, "#/jobs/sum"))
-    page.locator('[data-reason="dependencies"] a', has_text="later").click()
+    page.goto(address(server, "#/jobs/newsletters-sum"))
+    page.locator('[data-reason="dependencies"] a', has_text="newsletters-later").click()
     page.locator('[data-reason="delayed"]').wait_for()
     page.get_by_role("button", name="Promote").click()
     page.get_by_role("dialog").get_by_role("button", name="Promote").click()
     expect(page.locator(".heading .badge"), "waiting")
-    assert client.state("later") == "waiting"
+    assert client.state("newsletters-later") == "waiting"
 
 
 def test_dead_letters_are_replayed_as_many_as_asked_for(
     page: Any, server: ServerProcess, client: Client, picture: Picture
 ) -> None:
-    populate(client)
-    page.goto(address(server, "#/letters/emails"))
-    page.get_by_role("button", name="Retry job emails-4").wait_for()
+    populate(client, "receipts")
+    page.goto(address(server, "#/letters/receipts"))
+    page.get_by_role("button", name="Retry job receipts-4").wait_for()
     picture(page, "letters")
 
-    page.get_by_role("button", name="Retry job emails-4").click()
+    page.get_by_role("button", name="Retry job receipts-4").click()
     page.get_by_role("dialog").get_by_role("button", name="Retry").click()
     expect(page.locator(".chip b"), "4")
     page.get_by_role("button", name="Replay…").click()
@@ -140,13 +135,15 @@ def test_dead_letters_are_replayed_as_many_as_asked_for(
     page.get_by_role("dialog").get_by_role("button", name="Replay").click()
 
     expect(page.locator(".chip b"), "1")
-    assert [client.state(f"emails-{number}") for number in range(5)] == ["waiting"] * 3 + ["failed", "waiting"]
+    assert [client.state(f"receipts-{number}") for number in range(5)] == ["waiting"] * 3 + ["failed", "waiting"]
 
 
 def test_crons_and_workers(page: Any, server: ServerProcess, client: Client, picture: Picture) -> None:
-    populate(client)
+    client.ok("RegisterWorker", name="mailer", queues=["emails"], concurrency=4, hostname="web-1", pid=412)
+    client.ok("Cron", name="nightly-report", queue="reports", schedule="0 3 * * *", timezone="Europe/Berlin", data={})
+    client.ok("Cron", name="heartbeat", queue="emails", repeatEvery=90_000_000, maxLimit=2, data={})
+    client.ok("Cron", name="month-end", queue="reports", schedule="30 23 28-31 * *", data={})
     page.goto(address(server, "#/crons"))
-    assert [row.locator("li").count() for row in page.locator("tbody tr").all()] in ([], [5, 2, 5])
     expect(page.locator("tbody tr", has_text="heartbeat").locator("td").nth(2), "every 1 d 1 h")
     assert page.locator("tbody tr", has_text="nightly").locator("li").count() == 5
     assert page.locator("tbody tr", has_text="heartbeat").locator("li").count() == 2
@@ -206,13 +203,13 @@ def test_it_works_behind_a_prefix_and_with_a_token(page: Any, start_server: Star
 
 
 def test_it_can_be_used_with_the_keyboard(page: Any, server: ServerProcess, client: Client) -> None:
-    client.ok("PUSH", queue="emails", data=1)
+    client.ok("PUSH", queue="keys", data=1)
     page.goto(address(server))
-    button = page.get_by_role("button", name="Pause emails")
+    button = page.get_by_role("button", name="Pause keys")
     button.focus()
 
-    client.ok("PUSH", queue="emails", data=1)
-    expect(cell(page, "emails", 2), "2")
+    client.ok("PUSH", queue="keys", data=1)
+    expect(cell(page, "keys", 2), "2")
     assert button.evaluate("node => node === document.activeElement")
     page.keyboard.press("Enter")
     assert (
@@ -223,4 +220,4 @@ def test_it_can_be_used_with_the_keyboard(page: Any, server: ServerProcess, clie
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
 
-    expect(cell(page, "emails", 1), "paused")
+    expect(cell(page, "keys", 1), "paused")

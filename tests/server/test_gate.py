@@ -73,7 +73,7 @@ async def test_a_token_elsewhere_opens_nothing(rig: Rig, autojump_clock):
         *sorted({route.pattern.replace(":", "x") for route in ROUTES} - {"/prometheus"}),
         "/", "/nope", "//queues", "//health", "/health/", "/health/x", "/./health/../queues", "/%68ealth", "/healt%68",
         "/crons", "/crons/x", "/queues/q/dlq", "/queues/q/dlq/stats", "/ws", "/ws/x", "/events", "/events/queues/q",
-        "/%2e%2e/queues", "/queues/../gc", "/static/x", "/openapi.json", "/ui",
+        "/%2e%2e/queues", "/queues/../gc", "/static/x", "/openapi.json", "/uix",
     ],
 )  # fmt: skip
 async def test_without_a_token_there_is_nothing_to_learn(rig: Rig, autojump_clock, path):

@@ -5,6 +5,7 @@ from msgspec import msgpack
 
 from bunqueue_trio.config import Config
 from bunqueue_trio.server import overviews
+from bunqueue_trio.web import routes
 from tests.server.fakes import Rig, settle_down
 from tests.server.http import Http
 
@@ -96,3 +97,34 @@ async def test_with_tokens_one_must_be_presented(dead, path, header, status):
     assert answer[0] == status
     if status == 401:
         assert answer[1] == {"ok": False, "error": "Unauthorized"}
+
+
+# bringing back a bounded number
+
+
+@pytest.mark.parametrize(("body", "count"), [({"count": 2}, 2), ({"count": 10**9}, 3), ({}, 3), ({"count": 0}, 0)])
+async def test_the_oldest_are_replayed(dead, body, count):
+    http = Http(dead)
+
+    reply = await http.reply("POST", "/queues/q/dlq/replay", json=body)
+
+    assert reply == {"ok": True, "count": count}
+    await settle_down()
+    left = (await http.reply("GET", "/queues/q/dlq"))["entries"]
+    assert [entry["job"]["id"] for entry in left] == ["a", "b", "c"][count:]
+
+
+async def test_a_replay_is_bounded(dead, monkeypatch):
+    monkeypatch.setattr(routes, "MAX_REPLAYED", 2)
+
+    assert (await Http(dead).reply("POST", "/queues/q/dlq/replay", json={"count": 3}))["count"] == 2
+
+
+@pytest.mark.parametrize("count", ["3", None, True, [3]])
+async def test_a_replay_without_a_number_changes_nothing(dead, count):
+    http = Http(dead)
+
+    answer = await http.ask("POST", "/queues/q/dlq/replay", json={"count": count})
+
+    assert answer == (400, {"ok": False, "error": "count must be a number"})
+    assert (await http.reply("GET", "/queues/q/dlq"))["total"] == 3

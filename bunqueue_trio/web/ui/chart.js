@@ -18,8 +18,9 @@ class Throughput {
     this.#last = { nowS, totals };
     // A total that is smaller than it was: another process answers.
     if (!last || nowS <= last.nowS || totals.some((total, index) => total < last.totals[index])) return;
-    this.points[0].push(nowS);
-    totals.forEach((total, index) => this.points[index + 1].push((total - last.totals[index]) / (nowS - last.nowS)));
+    const rates = totals.map((total, index) => (total - last.totals[index]) / (nowS - last.nowS));
+    // The first rate held from the first sample on; a single point would draw no line.
+    for (const at of this.points[0].length ? [nowS] : [last.nowS, nowS]) [at, ...rates].forEach((value, index) => this.points[index].push(value));
     const stale = this.points[0].findIndex((at) => at >= nowS - WINDOW_S - 10);
     if (stale > 0) this.points = this.points.map((values) => values.slice(stale));
   }

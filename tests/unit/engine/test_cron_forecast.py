@@ -4,6 +4,7 @@ from datetime import UTC
 from itertools import islice
 
 import pytest
+from msgspec import Raw
 
 from bunqueue_trio.engine.cron.timing import open_timing
 from bunqueue_trio.engine.cron_forecast import runs_ahead
@@ -16,11 +17,34 @@ MIDNIGHT_MS = 20_000 * DAY_MS
 NOW = Now(MIDNIGHT_MS, 0)
 
 
-def cron(schedule: str | None, every_ms: float | None = None, next_run: float = MIDNIGHT_MS + 1, **fields) -> Cron:
+def cron(
+    schedule: str | None,
+    every_ms: float | None = None,
+    *,
+    next_run: float = MIDNIGHT_MS + 1,
+    executions: int = 0,
+    max_limit: int | None = None,
+) -> Cron:
     timing = open_timing(schedule, every_ms, None, local_zone=UTC)
-    return Cron(
-        CronJob(name="c", queue="q", schedule=schedule, repeat_every=every_ms, next_run=next_run, **fields), timing
+    job = CronJob(
+        name="c",
+        queue="q",
+        data=Raw(),
+        schedule=schedule,
+        repeat_every=every_ms,
+        priority=0,
+        next_run=next_run,
+        executions=executions,
+        max_limit=max_limit,
+        timezone=None,
+        unique_key=None,
+        dedup=None,
+        skip_missed_on_restart=False,
+        skip_if_no_worker=False,
+        prevent_overlap=True,
+        options=None,
     )
+    return Cron(job, timing)
 
 
 def five(of: Cron, now: Now = NOW) -> list[float]:
