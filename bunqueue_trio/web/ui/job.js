@@ -3,7 +3,7 @@
 import { get, segment } from "./api.js";
 import { actionsOf } from "./actions.js";
 import { absolute, count, duration, jobName, json, relative } from "./format.js";
-import { badge, button, el, heading, keyed, panel, route, setAttribute, setBadge, setText } from "./ui.js";
+import { announce, badge, button, el, heading, keyed, panel, route, setAttribute, setBadge, setText } from "./ui.js";
 
 const link = (text, ...parts) => el("a", { href: route(...parts) }, text);
 const time = (ms) => el("time", { datetime: new Date(ms).toISOString(), title: absolute(ms) }, relative(ms));
@@ -123,6 +123,7 @@ export class JobView {
     const [job, result, logs, why] = await Promise.all([
       get(path), get(`${path}/result`), get(`${path}/logs`), get(`${path}/explain`),
     ]);
+    if (this.#job && this.#job.state !== job.job.state) announce(`The job is now ${job.job.state}`);
     this.#job = job.job;
     this.#showJob(job.job);
     this.#showReasons(why);

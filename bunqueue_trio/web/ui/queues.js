@@ -4,10 +4,11 @@ import { get } from "./api.js";
 import { setPaused } from "./actions.js";
 import { Chart } from "./chart.js";
 import { count } from "./format.js";
-import { Pager, Table, badge, button, el, heading, panel, route, setAttribute, setBadge, setText } from "./ui.js";
+import { Pager, Table, announce, badge, button, el, heading, panel, route, setAttribute, setBadge, setText } from "./ui.js";
 
 const PAGE = 50;
 const LISTED = 1_000; // what the server tells of at once
+const ANNOUNCED = 3;
 
 const TILES = [
   ["waiting", "Waiting", (stats) => stats.waiting + stats.prioritized], ["active", "Active"], ["delayed", "Delayed"],
@@ -25,6 +26,7 @@ export class QueuesView {
   #queues = [];
   #page = 0;
   #filter = "";
+  #frame = 0;
   #chart = new Chart();
   #tiles = new Map();
 
@@ -64,8 +66,11 @@ export class QueuesView {
   }
 
   async refresh() {
+    const former = new Map(this.#queues.map((queue) => [queue.name, queue]));
     this.#queues = await get(`queues/summary?limit=${LISTED}`);
     this.#show();
+    const news = this.#queues.flatMap((queue) => changesOf(former.get(queue.name), queue));
+    if (news.length) announce(news.slice(0, ANNOUNCED).join(". "));
   }
 
   /** Counts that came by themselves. */
@@ -76,7 +81,8 @@ export class QueuesView {
     for (const name of Object.keys(queue.counts)) {
       if (Number.isFinite(event.data[name])) queue.counts[name] = event.data[name];
     }
-    this.#show();
+    // A busy queue sends a hundred a second: once per frame is enough.
+    this.#frame ||= requestAnimationFrame(() => { this.#frame = 0; this.#show(); });
   }
 
   showStats(stats) {
@@ -104,6 +110,16 @@ export class QueuesView {
     const queue = this.#queues.find((one) => one.name === name);
     if (queue && await setPaused(name, !queue.paused)) await this.app.refresh();
   }
+}
+
+/** What is worth saying aloud: not each count. */
+function changesOf(before, after) {
+  if (!before) return [];
+  const news = [];
+  if (before.paused !== after.paused) news.push(`${after.name} is ${stateOf(after)}`);
+  const dead = after.counts.failed;
+  if (dead > before.counts.failed) news.push(`${after.name} has ${count(dead)} dead ${dead === 1 ? "letter" : "letters"}`);
+  return news;
 }
 
 const stateOf = (queue) => (queue.paused ? "paused" : "running");

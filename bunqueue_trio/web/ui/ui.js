@@ -26,6 +26,11 @@ export function button(text, listener, attributes = {}) {
   return el("button", { type: "button", on: { click: listener }, ...attributes }, text);
 }
 
+/** Say something to those who do not see the page; what they have not heard yet is replaced. */
+export function announce(text) {
+  setText(document.getElementById("announcer"), text);
+}
+
 /** An address within the page. */
 export function route(...parts) {
   const last = typeof parts.at(-1) === "object" ? parts.pop() : {};
