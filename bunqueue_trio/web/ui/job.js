@@ -32,7 +32,7 @@ const REASONS = {
     owner ? `It runs, at ${owner}` : "It runs", `; last sign of life ${duration(heartbeatAge)} ago`,
     ...(until === null ? [] : ["; its lock ends ", time(until)]), ".",
   ],
-  failed: ({ cause, error, since }) => ["It failed for good ", time(since), ` (${cause})${error ? `: ${error}` : ""}`],
+  failed: ({ cause, error, since }) => ["It failed for good ", time(since), ` (${cause.replaceAll("_", " ")})${error ? `: ${error}` : ""}`],
   completed: ({ since }) => ["It completed ", time(since), "."],
 };
 
