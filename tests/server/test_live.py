@@ -231,7 +231,7 @@ async def test_who_does_not_read_is_cut_off_and_nobody_else(watched: Live, rig: 
     assert await slow.next() == b""
     assert not quick.is_closed
     watched.close_reader(slow)
-    assert watched.dropped_count == 1
+    assert rig.broker.events.cut_off_count == 1
 
 
 async def test_bytes_are_bounded_too(watched: Live, rig: Rig, autojump_clock):
@@ -256,8 +256,6 @@ async def test_there_are_only_so_many(watched: Live, rig: Rig, monkeypatch, auto
     monkeypatch.setattr(live, "MAX_READERS", 2)
     monkeypatch.setattr(live, "MAX_SOCKETS", 1)
     readers = [open_reader(watched) for _ in range(2)]
-    http = Http(rig)
-    assert http.live is not watched
 
     with pytest.raises(live.LimitError, match="Too many SSE connections"):
         open_reader(watched)
@@ -266,6 +264,9 @@ async def test_there_are_only_so_many(watched: Live, rig: Rig, monkeypatch, auto
             with watched.open_socket(None, Role.ALL, lambda: None, lambda: None):
                 pass
         assert (watched.reader_count, watched.socket_count) == (2, 1)
+        text = rig.broker.monitoring.exposition(rig.clock.now())
+        assert "\nbunqueue_sse_connections 2\n" in text
+        assert "\nbunqueue_ws_connections 1\n" in text
     watched.close_reader(readers[0])
     open_reader(watched)
 
