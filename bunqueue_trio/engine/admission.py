@@ -259,7 +259,7 @@ class Admission:
             answer = self._existing(job, is_durable, mine)
             if (
                 not queue.is_known and job.state is not JobState.STAGED
-            ):  # a job elsewhere stands for the first push here
+            ):  # one elsewhere stands for the first push here
                 self._make_known(queue, now)
             return answer
         if job is not None and job.state is JobState.FAILED:
