@@ -16,6 +16,7 @@ from bunqueue_trio.server.feed import Reader
 from bunqueue_trio.server.live import Live
 from bunqueue_trio.server.pace import AT_ONCE, Pace
 from bunqueue_trio.server.roles import Role
+from bunqueue_trio.web import live as web_live
 from tests.server.fakes import Rig, settle_down, wait_for
 from tests.server.http import Http, live_of
 
@@ -354,9 +355,7 @@ async def test_the_stream_over_http(rig: Rig, nursery, autojump_clock):
     ],
 )
 def test_the_queue_of_a_path(path, queue):
-    from bunqueue_trio.web.live import watched_queue
-
-    assert watched_queue(path) == queue
+    assert web_live.watched_queue(path) == queue
 
 
 async def test_refusals_over_http(rig: Rig, autojump_clock, monkeypatch):
@@ -368,3 +367,35 @@ async def test_refusals_over_http(rig: Rig, autojump_clock, monkeypatch):
     assert (await http.ask("GET", "/events"))[0] == 401
     monkeypatch.setattr(live, "MAX_READERS", 0)
     assert await http.ask("POST", "/events", headers=token) == (503, "Too many SSE connections")
+
+
+# silent clients of WebSockets
+
+
+class Silent:
+    """A transport whose client answers pings *answers* times."""
+
+    def __init__(self, answers: int) -> None:
+        self.heard_s = trio.current_time()
+        self.answers = answers
+        self.pinged_s: list[float] = []
+        self.cut_s: float | None = None
+
+    async def ping(self) -> None:
+        self.pinged_s.append(trio.current_time())
+        if len(self.pinged_s) <= self.answers:
+            self.heard_s = trio.current_time()
+
+    def cut(self) -> None:
+        self.cut_s = trio.current_time()
+
+
+@pytest.mark.parametrize("answers", [0, 1])
+async def test_who_is_silent_is_pinged_and_then_cut_off(autojump_clock, answers):
+    began_s = trio.current_time()
+    transport = Silent(answers)
+
+    await web_live._keep_alive(transport)  # type: ignore[arg-type]
+
+    assert [at - began_s for at in transport.pinged_s] == [100.0, 200.0][: answers + 1]
+    assert transport.cut_s == began_s + 100 * answers + 120
