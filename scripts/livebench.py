@@ -76,7 +76,10 @@ class Readers(threading.Thread):
             for key, _ in self._selector.select():
                 sock = key.fileobj
                 assert isinstance(sock, socket.socket)
-                data = sock.recv(65_536)
+                try:
+                    data = sock.recv(65_536)
+                except OSError:
+                    data = b""
                 self.events[sock] += data.count(b"event: job:pushed")
                 if not data:
                     self.ended += 1
