@@ -34,6 +34,7 @@ from bunqueue_trio.engine.cron.zones import find_zone
 from bunqueue_trio.errors import StorageError, ValidationError
 from bunqueue_trio.ids import Ids
 from bunqueue_trio.logs import get_logger
+from bunqueue_trio.server.alarms import Alarms
 from bunqueue_trio.server.broker import Broker
 from bunqueue_trio.server.bulletins import run_bulletins
 from bunqueue_trio.server.flusher import Flusher
@@ -201,7 +202,15 @@ class Server:
 
     async def _run_bulletins(self) -> None:
         with self._ends_with_the_server():
-            await run_bulletins(self.broker, idle_threshold_ms=self.config.queue_idle_threshold_ms)
+            config = self.config
+            alarms = Alarms(
+                self.broker,
+                queue_size=config.queue_size_threshold,
+                overload_ms=config.worker_overload_threshold_ms,
+                memory_mb=config.memory_warning_mb,
+                storage_mb=config.storage_warning_mb,
+            )
+            await run_bulletins(self.broker, idle_threshold_ms=config.queue_idle_threshold_ms, alarms=alarms)
 
     async def _run_webhooks(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         with self._ends_with_the_server():

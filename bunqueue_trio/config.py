@@ -116,6 +116,18 @@ class Config(Struct, frozen=True, kw_only=True, gc=False):
     queue_idle_threshold_ms: int = 30_000
     """The reference's value."""
 
+    queue_size_threshold: int = 0
+    """0: none, as in the reference."""
+
+    worker_overload_threshold_ms: int = 30_000
+    """The reference's value."""
+
+    memory_warning_mb: int = 0
+    """0: none, as in the reference."""
+
+    storage_warning_mb: int = 0
+    """0: none, as in the reference."""
+
     stats_interval_ms: int = 300_000
     """The reference's value; at least a second, for a line of log each."""
 
@@ -404,6 +416,30 @@ SETTINGS = (
         "queue_idle_threshold_ms",
         whole("milliseconds", 0, zero=" (0: off)"),
         "A queue with nothing ready or active for so long is announced as idle, ms; 0: never",
+    ),
+    Setting(
+        "QUEUE_SIZE_THRESHOLD",
+        "queue_size_threshold",
+        whole("jobs", 0, zero=" (0: off)"),
+        "A queue with so many ready jobs is announced; 0: never",
+    ),
+    Setting(
+        "WORKER_OVERLOAD_THRESHOLD_MS",
+        "worker_overload_threshold_ms",
+        whole("milliseconds", 0, zero=" (0: off)"),
+        "A worker at its capacity for so long is announced, ms; 0: never",
+    ),
+    Setting(
+        "MEMORY_WARNING_MB",
+        "memory_warning_mb",
+        whole("MiB", 0, zero=" (0: off)"),
+        "Memory in use from which subscribers are warned, MiB; 0: never",
+    ),
+    Setting(
+        "STORAGE_WARNING_MB",
+        "storage_warning_mb",
+        whole("MiB", 0, zero=" (0: off)"),
+        "Size of the data file from which subscribers are warned, MiB; 0: never",
     ),
     Setting(
         "STATS_INTERVAL_MS",

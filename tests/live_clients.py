@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 from wsproto import ConnectionType, WSConnection
 from wsproto.events import (
@@ -82,6 +82,12 @@ class EventReader:
         size, _, _ = self._raw.partition(b"\r\n")
         return len(size) + 2 + int(size, 16) + 2
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
     def close(self) -> None:
         """Leave."""
         self.socket.close()
@@ -133,6 +139,14 @@ class WebSocketClient:
             self._read()
         return self._messages.pop(0)
 
+    def drain(self) -> None:
+        """Receive until the server has closed, whichever way."""
+        try:
+            while True:
+                self.receive()
+        except (EOFError, ConnectionResetError):
+            pass
+
     def call(self, cmd: str, /, **fields: Any) -> Any:
         """One command; what comes before its reply stays to be received."""
         self.send({"cmd": cmd, **fields, "reqId": "call"})
@@ -163,6 +177,12 @@ class WebSocketClient:
                 self.closed = (event.code, event.reason)
         if not data and self.closed is None:
             self.closed = (1006, None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Leave without a word."""

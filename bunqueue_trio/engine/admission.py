@@ -256,7 +256,10 @@ class Admission:
         queue = state.queue(queue_name)
         job = None if custom_id is None else state.jobs.get(custom_id)
         if job is not None and job.state is not JobState.FAILED and not (in_batch and _is_being_removed(job)):
-            return self._existing(job, is_durable, mine)
+            answer = self._existing(job, is_durable, mine)
+            if not queue.is_known and job.state is not JobState.STAGED:  # one elsewhere stands for the first push here
+                self._make_known(queue, now)
+            return answer
         if job is not None and job.state is JobState.FAILED:
             state.settled(job)  # it may be about to come back, or to go
         outcome = CREATED

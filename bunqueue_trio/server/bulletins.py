@@ -1,4 +1,4 @@
-"""What subscribers are told of the whole server: counts of queues that change, snapshots, queues with nothing to do.
+"""What subscribers are told of the server as a whole: counts of queues that change, snapshots, idle queues.
 
 Nothing of it is looked at or made while nobody has subscribed; webhooks alone are no reason.
 
@@ -19,6 +19,7 @@ from bunqueue_trio.model import commands as c
 from bunqueue_trio.model.events import Event, JobEvent
 from bunqueue_trio.model.instant import Now
 from bunqueue_trio.protocol.values import wire_number
+from bunqueue_trio.server.alarms import Alarms
 from bunqueue_trio.server.broker import Broker
 
 COUNTS_PAUSE_S = 0.01  # events of one queue inside this time share their counts
@@ -28,22 +29,25 @@ QUEUES_SHOWN = 1_000
 """Queues of one snapshot, and of one round of idle ones."""
 
 
-async def run_bulletins(broker: Broker, *, idle_threshold_ms: float) -> None:
+async def run_bulletins(broker: Broker, *, idle_threshold_ms: float, alarms: Alarms | None = None) -> None:
     """Tell subscribers, for as long as there are any. Returns only when cancelled.
 
     Args:
         idle_threshold_ms: how long a queue must have had nothing to do to be told of; 0: no queue is.
+        alarms: the limits to watch; without them there are none.
     """
+    alarms = Alarms(broker) if alarms is None else alarms
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(QueueCounts(broker).run)
-        await _run_periodic(broker, IdleQueues(broker, idle_threshold_ms))
+        nursery.start_soon(QueueCounts(broker, alarms).run)
+        await _run_periodic(broker, IdleQueues(broker, idle_threshold_ms), alarms)
 
 
 class QueueCounts:
     """Tells the counts of a queue soon after something has happened to one of its jobs."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, alarms: Alarms) -> None:
         self._broker = broker
+        self._alarms = alarms
         self._changed: dict[str, None] = {}
         self._has_changed = trio.Event()
         broker.events.add_follower(self)
@@ -66,6 +70,8 @@ class QueueCounts:
             for name in changed:
                 queue = self._broker.engine.state.queues.get(name)
                 self._broker.announce("queue:counts", queue_counts(name, queue))
+                if self._broker.events.subscriber_count:
+                    self._alarms.look_at_queue(name, queue)
 
 
 def queue_counts(name: str, queue: QueueState | None) -> dict[str, Any]:
@@ -110,18 +116,20 @@ class IdleQueues:
         self._idle_since_mono_ms.clear()
 
 
-async def _run_periodic(broker: Broker, idle: IdleQueues) -> None:
+async def _run_periodic(broker: Broker, idle: IdleQueues, alarms: Alarms) -> None:
     round_number = 0
     while True:
         await trio.sleep(SNAPSHOT_PERIOD_S)
         round_number += 1
         if not broker.events.subscriber_count:
             idle.forget()
+            alarms.forget()
             continue
         now = broker.clock.now()
         broker.announce("stats:snapshot", stats_snapshot(broker, now))
         if round_number % IDLE_EVERY == 0:
             idle.tell(now)
+            alarms.look_at_server(now)
         if round_number % STORAGE_EVERY == 0:
             broker.announce("storage:status", storage_status(broker))
 

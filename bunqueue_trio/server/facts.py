@@ -44,6 +44,14 @@ class StorageFacts(Struct, frozen=True, kw_only=True, gc=False):
     backup_age_s: float | None = None
 
 
+class LiveFacts(Struct, frozen=True, kw_only=True, gc=False):
+    """Who watches live, and how many events WebSockets that did not read have lost."""
+
+    sse: int = 0
+    ws: int = 0
+    skipped: int = 0
+
+
 class Facts(Struct, frozen=True, kw_only=True, gc=False):
     """Everything."""
 
@@ -53,5 +61,6 @@ class Facts(Struct, frozen=True, kw_only=True, gc=False):
     cron_count: int
     webhooks: WebhookFacts
     storage: StorageFacts
+    live: LiveFacts = LiveFacts()
     cut_off_count: int = 0
     """Subscribers of events that were too slow."""

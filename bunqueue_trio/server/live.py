@@ -19,6 +19,7 @@ from bunqueue_trio.config import Config
 from bunqueue_trio.errors import LimitError
 from bunqueue_trio.model.events import Event, SystemEvent
 from bunqueue_trio.model.health import HealthReport
+from bunqueue_trio.server.facts import LiveFacts
 from bunqueue_trio.server.feed import Reader
 from bunqueue_trio.server.live_socket import LiveSocket
 from bunqueue_trio.server.pace import Pace
@@ -63,9 +64,8 @@ class Live:
         """None: nothing is kept; infinity: somebody reads."""
         self.is_closed = False
         """From the stop on there are no server-sent events; sockets go on."""
-        self.dropped_count = 0
-        """Readers that were too slow."""
         self._skipped_count = 0
+        broker.monitoring.live_facts = self._facts
 
     @property
     def reader_count(self) -> int:
@@ -82,10 +82,9 @@ class Live:
         """All who watch. Once the server stops only WebSockets do."""
         return len(self._sockets) + (0 if self.is_closed else len(self._readers))
 
-    @property
-    def skipped_count(self) -> int:
-        """Events that WebSockets have lost because they did not read. O(sockets)."""
-        return self._skipped_count + sum(socket.skipped_count for socket in self._sockets)
+    def _facts(self) -> LiveFacts:
+        skipped = self._skipped_count + sum(socket.skipped_count for socket in self._sockets)
+        return LiveFacts(sse=self.reader_count, ws=self.socket_count, skipped=skipped)
 
     # who watches
 
@@ -128,7 +127,7 @@ class Live:
         if reader not in self._readers:
             return
         del self._readers[reader]
-        self.dropped_count += reader.was_too_slow
+        self._broker.events.cut_off_count += reader.was_too_slow
         if not self._readers:
             self._keeps_until_s = trio.current_time() + KEEP_S
 

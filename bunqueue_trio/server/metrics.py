@@ -128,6 +128,10 @@ class EngineCollector(Collector):
         yield _counter("dlq_auto_retried_total", "Dead letters brought back by policy", totals.letters_retried)
         about = "Subscribers of events that were cut off because they were too slow"
         yield _counter("event_subscribers_cut_off_total", about, self._facts.cut_off_count)
+        live = self._facts.live
+        yield _gauge("sse_connections", "Open streams of server-sent events", live.sse)
+        yield _gauge("ws_connections", "Open WebSockets", live.ws)
+        yield _counter("ws_events_skipped_total", "Events lost by WebSockets that did not read", live.skipped)
 
     def _queues(self, listed: list[QueueState], labels: list[dict[str, str]]) -> Iterator[Metric]:
         if listed:

@@ -20,7 +20,7 @@ from bunqueue_trio.model.replies import DataReply, MetricsReply, Reply, StatsRep
 from bunqueue_trio.model.transitions import Transition
 from bunqueue_trio.protocol.values import wire_number
 from bunqueue_trio.server.compaction import Compaction
-from bunqueue_trio.server.facts import Facts, FileFacts, StorageFacts, WebhookFacts
+from bunqueue_trio.server.facts import Facts, FileFacts, LiveFacts, StorageFacts, WebhookFacts
 from bunqueue_trio.server.histograms import Histogram
 from bunqueue_trio.server.metrics import MAX_QUEUES, EngineCollector, exposition
 from bunqueue_trio.server.rates import Rates
@@ -54,6 +54,8 @@ class Monitoring:
         self._compaction = Compaction(self._state)
         self.webhook_facts: Callable[[], WebhookFacts] = WebhookFacts
         """Set by whoever has webhooks."""
+        self.live_facts: Callable[[], LiveFacts] = LiveFacts
+        """Set by whoever has live streams."""
         self.file_facts: Callable[[], FileFacts | None] = _no_file
         """Set by whoever has a file."""
         self.last_backup_wall_ms: float | None = None
@@ -139,6 +141,7 @@ class Monitoring:
             cron_count=len(self._state.crons),
             webhooks=self.webhook_facts(),
             storage=self._storage_facts(now),
+            live=self.live_facts(),
             cut_off_count=self._broker.events.cut_off_count,
         )
         latencies = self._broker.latencies

@@ -54,7 +54,8 @@ class Http:
     """
 
     def __init__(self, rig: Rig, config: Config | None = None, *, peer: str = "127.0.0.1") -> None:
-        self.app = app_of(rig, config)
+        self.live = live_of(rig, config)
+        self.app = app_of(rig, config, self.live)
         self.peer = peer
         self.headers: dict[str, str] = {}
         """Of the last response, names in lower case."""

@@ -8,6 +8,7 @@ import trio
 from msgspec import Raw
 
 from bunqueue_trio.errors import LimitError
+from bunqueue_trio.model.events import SystemEvent
 from bunqueue_trio.server import events as events_module
 from bunqueue_trio.server.events import Events
 from tests.server.fakes import settle_down
@@ -209,3 +210,44 @@ async def test_events_are_dropped_with_a_closed_subscription():
 
         assert subscription.take_nowait() == []
         assert not subscription.was_too_slow
+
+
+class Members:
+    """An audience."""
+
+    def __init__(self, log: list, count: int) -> None:
+        self._log = log
+        self.member_count = count
+
+    def take(self, events) -> None:
+        self._log.append(("audience", len(events)))
+
+
+class Notes:
+    def __init__(self, log: list, name: str) -> None:
+        self._log = log
+        self._name = name
+
+    def take(self, events) -> None:
+        self._log.append((self._name, len(events)))
+
+
+@pytest.mark.parametrize(("count", "hears"), [(1, ["audience", "follower", "listener"]), (0, ["audience", "listener"])])
+def test_an_audience_hears_before_others_and_counts_its_members(count, hears):
+    log: list = []
+    told: list[bool] = []
+    events = Events(told.append)
+    events.add(Notes(log, "listener"))
+    events.add_follower(Notes(log, "follower"))
+    audience = Members(log, count)
+    events.add_audience(audience)
+    events.add_audience(audience)
+
+    events.publish([SystemEvent("memory:compacted", 1.0, {})])
+
+    assert [name for name, _ in log] == hears
+    assert events.subscriber_count == count
+    events.remove_audience(audience)
+    events.remove_audience(audience)
+    assert events.subscriber_count == 0
+    assert told == [True]

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
 
-from bunqueue_trio.server.facts import Facts, FileFacts, StorageFacts, WebhookFacts
+from bunqueue_trio.server.facts import Facts, FileFacts, LiveFacts, StorageFacts, WebhookFacts
 from bunqueue_trio.server.flush_figures import FlushFigures
 from bunqueue_trio.server.latencies import Latencies
 from bunqueue_trio.server.metrics import MAX_QUEUES, EngineCollector, exposition
@@ -35,6 +35,7 @@ FACTS = Facts(
     webhooks=HOOKS,
     storage=STORAGE,
     cut_off_count=41,
+    live=LiveFacts(sse=42, ws=43, skipped=44),
 )
 NAMES = [
     "jobs_waiting gauge", "jobs_prioritized gauge", "jobs_delayed gauge", "jobs_active gauge", "jobs_dlq gauge",
@@ -50,6 +51,7 @@ NAMES = [
     "flush_failures_total counter", "data_file_bytes gauge", "wal_bytes gauge", "wal_checkpoint_age_seconds gauge",
     "backup_age_seconds gauge", "jobs_orphaned_total counter", "dlq_evicted_total counter",
     "dlq_expired_total counter", "dlq_auto_retried_total counter", "event_subscribers_cut_off_total counter",
+    "sse_connections gauge", "ws_connections gauge", "ws_events_skipped_total counter",
 ]  # fmt: skip
 
 
@@ -120,6 +122,9 @@ def test_every_figure_is_that_of_the_engine(harness):
         "data_file_bytes": 4_096, "wal_bytes": 8_192, "wal_checkpoint_age_seconds": 1.235, "backup_age_seconds": 77.5,
         "jobs_orphaned_total": 0, "dlq_evicted_total": 0, "dlq_expired_total": 0, "dlq_auto_retried_total": 0,
         "event_subscribers_cut_off_total": 41,
+        "sse_connections": 42,
+        "ws_connections": 43,
+        "ws_events_skipped_total": 44,
     }  # fmt: skip
     counted = {name: value for name, value in found.items() if "duration" not in name and "flush_rows" not in name}
     assert counted == expected

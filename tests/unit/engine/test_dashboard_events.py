@@ -74,6 +74,14 @@ def test_a_durable_push_that_fails_makes_no_queue(harness):
     assert harness.told() == [("queue:created", {"queue": "q"}), ("pushed", job_id)]
 
 
+def test_a_push_that_a_job_elsewhere_stands_for_makes_its_queue_known(harness):
+    harness.push(jobId="a")
+    harness.told()
+    harness.push("elsewhere", jobId="a")
+
+    assert harness.told() == [("queue:created", {"queue": "elsewhere"})]
+
+
 def test_a_queue_that_nobody_heard_of_is_not_told_later(harness):
     harness.engine.listen(False)
     harness.push()
