@@ -66,6 +66,7 @@ def test_counts_move_without_a_reload(page: Any, server: ServerProcess, client: 
     populate(client, "emails")
     page.goto(address(server))
     expect(cell(page, "emails", 2), "56")
+    expect(page.locator("#link"), "Live")
     page.wait_for_timeout(300)
     page.evaluate(WATCH_SHIFTS)
 
@@ -210,9 +211,11 @@ def test_it_works_behind_a_prefix_and_with_a_token(page: Any, start_server: Star
         assert page.locator("tbody").count() == 0
 
 
-def test_it_can_be_used_with_the_keyboard(page: Any, server: ServerProcess, client: Client) -> None:
+def test_without_a_stream_it_polls_and_can_be_used_with_the_keyboard(page: Any, server: ServerProcess, client: Client) -> None:
     client.ok("PUSH", queue="keys", data=1)
+    page.route("**/events", lambda asked: asked.abort())
     page.goto(address(server))
+    expect(page.locator("#link"), "Polling")
     button = page.get_by_role("button", name="Pause keys")
     button.focus()
 

@@ -27,6 +27,7 @@ export class QueuesView {
   #page = 0;
   #filter = "";
   #frame = 0;
+  #cut = el("p", { class: "note", hidden: true }, `Only the first ${count(LISTED)} queues are listed.`);
   #chart = new Chart();
   #tiles = new Map();
 
@@ -58,7 +59,7 @@ export class QueuesView {
     });
     this.node = el("div", {},
       heading("Queues"), el("div", { class: "tiles" }, ...tiles), panel("Throughput", this.#chart.node),
-      el("div", { class: "tools" }, filter, this.pager.node), this.table.node);
+      el("div", { class: "tools" }, filter, this.pager.node), this.table.node, this.#cut);
   }
 
   concerns(event) {
@@ -68,6 +69,7 @@ export class QueuesView {
   async refresh() {
     const former = new Map(this.#queues.map((queue) => [queue.name, queue]));
     this.#queues = await get(`queues/summary?limit=${LISTED}`);
+    this.#cut.hidden = this.#queues.length < LISTED;
     this.#show();
     const news = this.#queues.flatMap((queue) => changesOf(former.get(queue.name), queue));
     if (news.length) announce(news.slice(0, ANNOUNCED).join(". "));
