@@ -21,7 +21,17 @@ CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
 SIZE = {"width": 1280, "height": 860}
 
 
+_missing: list[str] = []
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """A skip is a letter among many; this one is said."""
+    for what in _missing:
+        terminalreporter.write_line(what, red=True, bold=True)
+
+
 def _unavailable(what: str) -> None:
+    _missing.append(what)
     if os.environ.get("BROWSER_REQUIRED") == "1":
         pytest.fail(what)
     pytest.skip(what)

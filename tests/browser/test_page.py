@@ -211,7 +211,9 @@ def test_it_works_behind_a_prefix_and_with_a_token(page: Any, start_server: Star
         assert page.locator("tbody").count() == 0
 
 
-def test_without_a_stream_it_polls_and_can_be_used_with_the_keyboard(page: Any, server: ServerProcess, client: Client) -> None:
+def test_without_a_stream_it_polls_and_can_be_used_with_the_keyboard(
+    page: Any, server: ServerProcess, client: Client
+) -> None:
     client.ok("PUSH", queue="keys", data=1)
     page.route("**/events", lambda asked: asked.abort())
     page.goto(address(server))
