@@ -55,6 +55,7 @@ class App {
     addEventListener("hashchange", () => this.#open());
     document.addEventListener("visibilitychange", () => { if (!document.hidden) this.refresh(); });
     setInterval(() => this.#tick(), 500);
+    this.#showHealth(performance.now());
     this.#open();
     this.#live.run();
   }
