@@ -125,7 +125,10 @@ def run(options: argparse.Namespace, tcp: int, http: int, pid: int) -> bool:
     count = options.rate * options.seconds
     began = time.perf_counter()
     times = []
+    samples = []
     for number in range(count):
+        if number % max(1, count // 5) == 0:
+            samples.append(f"{rss_mib(pid):.1f}")
         time.sleep(max(0.0, began + number / options.rate - time.perf_counter()))
         times.append(push(producer, number))
     time.sleep(2)
@@ -133,7 +136,7 @@ def run(options: argparse.Namespace, tcp: int, http: int, pid: int) -> bool:
     times.sort()
     p50, p99 = times[count // 2], times[count * 99 // 100]
     print(f"{count} pushes at {options.rate}/s: p50 {p50:.2f} ms, p99 {p99:.2f} ms, slowest {times[-1]:.2f} ms")
-    print(f"memory: {before:.0f} MiB before, {after:.0f} MiB after ({after - before:+.1f})")
+    print(f"memory: {before:.0f} MiB before, {after:.0f} MiB after ({after - before:+.1f}); on the way {samples}")
     told = sorted(readers.events.values())
     print(f"events per reader: {told[0]} to {told[-1]} of {count}; {readers.ended} of {options.readers} readers ended")
     print(f"connections: {health(http)} ({options.stuck} never read)")
