@@ -27,7 +27,7 @@ types:
 	$(PYTHON) -m mypy
 
 test:
-	$(PYTHON) -m pytest -n $(WORKERS) -m 'not slow'
+	$(PYTHON) -m pytest -n $(WORKERS) -m 'not slow and not long'
 
 # Most of them wait for processes, so more run at a time than there are processors; those that measure time come last, alone.
 test-slow:

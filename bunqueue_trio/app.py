@@ -18,6 +18,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import ssl
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,8 +34,12 @@ from bunqueue_trio.engine.cron.zones import find_zone
 from bunqueue_trio.errors import StorageError, ValidationError
 from bunqueue_trio.ids import Ids
 from bunqueue_trio.logs import get_logger
+from bunqueue_trio.server.alarms import Alarms
 from bunqueue_trio.server.broker import Broker
+from bunqueue_trio.server.bulletins import run_bulletins
+from bunqueue_trio.server.door import Tally
 from bunqueue_trio.server.flusher import Flusher
+from bunqueue_trio.server.live import Live
 from bunqueue_trio.server.reaper import run_reaper
 from bunqueue_trio.server.reporting import Reporting
 from bunqueue_trio.server.retention import run_retention
@@ -43,14 +48,15 @@ from bunqueue_trio.server.statistics import run_statistics
 from bunqueue_trio.server.storage_health import StorageHealth
 from bunqueue_trio.server.store import Store, open_store
 from bunqueue_trio.server.tcp import TcpServer
+from bunqueue_trio.server.tls import load_tls
 from bunqueue_trio.server.webhooks.delivering import Deliveries
 from bunqueue_trio.server.webhooks.registry import Webhooks
 from bunqueue_trio.server.webhooks.sending import open_sender
-from bunqueue_trio.web.crons import CronRoutes
-from bunqueue_trio.web.queues import QueueRoutes
+from bunqueue_trio.web.answering import CommandRoutes
+from bunqueue_trio.web.gate import Gate
+from bunqueue_trio.web.live import LiveRoutes
+from bunqueue_trio.web.page import Page
 from bunqueue_trio.web.serve import serve_http
-from bunqueue_trio.web.webhooks import WebhookRoutes
-from bunqueue_trio.web.workers import WorkerRoutes
 
 log = get_logger("Server")
 
@@ -68,15 +74,29 @@ class LostJobsError(StorageError):
 class Server:
     """One run of the server."""
 
-    def __init__(self, config: Config, store: Store, broker: Broker, deliveries: Deliveries) -> None:
+    def __init__(
+        self,
+        config: Config,
+        store: Store,
+        broker: Broker,
+        deliveries: Deliveries,
+        ids: Ids,
+        *,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self.config = config
+        self._ids = ids
+        self.tls = tls
         self.store = store
         self.broker = broker
         self.flusher = Flusher(broker, store)
         self.stop_requested = trio.Event()
+        self.stop_signal: str | None = None
+        """The name of the signal that has asked for the stop."""
         self.stop_now = trio.Event()
         self.quiesced = trio.Event()
         self.deliveries = deliveries
+        self.http_tally = Tally()
 
     async def serve(self, task_status: trio.TaskStatus[tuple[int, int]]) -> None:
         """Run keepers, sessions and doors; returns when the last session has ended."""
@@ -85,24 +105,32 @@ class Server:
             await self.flusher.flush_all()  # what recovery has changed is in the file before any port opens
             async with trio.open_nursery() as sessions:
                 sessions.start_soon(self._run_reaper)
-                tcp = TcpServer(self.broker, self.config, sessions)
+                tcp = TcpServer(self.broker, self.config, sessions, tls=self.tls)
+                self.broker.monitoring.tallies = {"tcp": tcp.tally, "http": self.http_tally}
                 reporting = Reporting(self.broker, self.store, tcp)
-                sessions.start_soon(self._run_statistics, tcp)
+                live = Live(self.broker, self.config, self._ids.client_id, reporting.health)
+                reporting.live = live
+                await sessions.start(live.run)
+                sessions.start_soon(self._run_statistics, tcp, live)
                 sessions.start_soon(self._run_retention)
+                sessions.start_soon(self._run_bulletins)
                 await sessions.start(self._run_webhooks)
                 sessions.start_soon(self._watch_signals)  # not a door: a second signal is heard while quiescing
-                http_port = await sessions.start(self._serve_http, reporting)
+                http_port = await sessions.start(self._serve_http, reporting, live)
                 async with trio.open_nursery() as doors:
                     tcp_port = await doors.start(tcp.run)
                     reporting.is_serving = True
                     self._announce(tcp_port, http_port)
                     task_status.started((tcp_port, http_port))
                     await self.stop_requested.wait()
+                    live.close()
                     self.broker.stop_pulls()
                     doors.cancel_scope.cancel(reason="stop requested")
                 await self._quiesce()
+                self.broker.announce("server:shutdown", {"signal": self.stop_signal})
                 self.broker.has_ended = True
                 self.quiesced.set()
+                live.cut_all()
                 sessions.cancel_scope.cancel(reason="quiesced")
             keepers.cancel_scope.cancel(reason="sessions ended")
 
@@ -139,7 +167,8 @@ class Server:
                 if self.stop_requested.is_set():
                     self.stop_now.set()
                 else:
-                    log.info(f"Received {signal.Signals(number).name}, shutting down...")
+                    self.stop_signal = signal.Signals(number).name
+                    log.info(f"Received {self.stop_signal}, shutting down...")
                     self.stop_requested.set()
 
     @contextmanager
@@ -159,10 +188,11 @@ class Server:
         with self._ends_with_the_server():
             await run_reaper(self.broker, worker_cleanup_interval_ms=self.config.worker_cleanup_interval_ms)
 
-    async def _run_statistics(self, tcp: TcpServer) -> None:
+    async def _run_statistics(self, tcp: TcpServer, live: Live) -> None:
         await run_statistics(
             self.broker,
             tcp,
+            live,
             interval_ms=self.config.stats_interval_ms,
             worker_timeout_ms=self.config.worker_timeout_ms,
         )
@@ -173,13 +203,26 @@ class Server:
             max_count = IN_MEMORY_COMPLETED  # in memory nothing else bounds what is finished
         await run_retention(self.broker, self.store, max_age_ms=self.config.completed_retention_ms, max_count=max_count)
 
+    async def _run_bulletins(self) -> None:
+        with self._ends_with_the_server():
+            config = self.config
+            alarms = Alarms(
+                self.broker,
+                queue_size=config.queue_size_threshold,
+                overload_ms=config.worker_overload_threshold_ms,
+                memory_mb=config.memory_warning_mb,
+                storage_mb=config.storage_warning_mb,
+            )
+            await run_bulletins(self.broker, idle_threshold_ms=config.queue_idle_threshold_ms, alarms=alarms)
+
     async def _run_webhooks(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         with self._ends_with_the_server():
             await self.deliveries.run(task_status=task_status)
 
     async def _serve_http(
-        self, reporting: Reporting, *, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED
+        self, reporting: Reporting, live: Live, *, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED
     ) -> None:
+        gate = Gate(self.config, self.broker)
         with self._ends_with_the_server():
             await serve_http(
                 reporting,
@@ -187,13 +230,17 @@ class Server:
                 self.config.http_port,
                 self.quiesced,
                 self.config.shutdown_timeout_ms / 1000,
+                path=self.config.http_socket_path,
                 closing=self.stop_requested,
                 rooms=[
-                    QueueRoutes(self.broker, self.config.auth_tokens),
-                    CronRoutes(self.broker, self.config.auth_tokens),
-                    WebhookRoutes(self.broker, self.config.auth_tokens),
-                    WorkerRoutes(self.broker, self.config.auth_tokens),
+                    gate,
+                    CommandRoutes(self.broker, gate),
+                    LiveRoutes(self.broker, live),
+                    Page(),
                 ],
+                tls=self.tls,
+                limit=self.config.http_max_connections,
+                tally=self.http_tally,
                 task_status=task_status,
             )
 
@@ -203,7 +250,7 @@ class Server:
             "Server started",
             version=__version__,
             tcp=f"{self.config.bind_host}:{tcp_port}",
-            http=f"{self.config.bind_host}:{http_port}",
+            http=self.config.http_socket_path or f"{self.config.bind_host}:{http_port}",
             data=self.config.data_path,
         )
 
@@ -214,12 +261,13 @@ async def run_server(
     """Own every task of the process; return once the last row is on disk.
 
     Args:
-        task_status: ``started`` gets the bound TCP and HTTP ports once both accept.
+        task_status: ``started`` gets the bound TCP and HTTP ports once both accept; 0 for a Unix socket.
     Raises:
-        StartError: the data file cannot be used.
+        StartError: the data file, or a file of TLS, cannot be used.
         OSError: a port cannot be bound.
         LostJobsError: the file refused the final flush; the jobs are in a spill file.
     """
+    tls = load_tls(config)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     async with open_store(config.data_path, synchronous=_synchronous(config)) as store:
         clock = SystemClock()
@@ -251,7 +299,9 @@ async def run_server(
             webhooks = Webhooks(ids, clock, deliveries, broker.events, allows_internal=config.webhook_allow_internal)
             broker.rooms.update(webhooks.handlers)
             broker.monitoring.webhook_facts = webhooks.facts
-            server = Server(config, store, broker, deliveries)
+            broker.monitoring.file_facts = store.facts
+            broker.monitoring.max_queues = config.metrics_max_queues
+            server = Server(config, store, broker, deliveries, ids, tls=tls)
             try:
                 await server.serve(task_status)
             finally:

@@ -5,21 +5,28 @@ stand at the field of `Config`. Settings of parts that do not exist yet are not 
 """
 
 import json
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import fields
 
 from bunqueue_trio.errors import ConfigError
+from bunqueue_trio.setting_values import (
+    Parser,
+    host_name,
+    members,
+    networks,
+    one_of,
+    port,
+    switch,
+    tokens,
+    whole,
+)
 
 IN_MEMORY = ":memory:"
-MAX_COUNT = 2**53  # the largest whole number that every client language can hold
 MAX_FRAME_BYTES = 67_108_864  # the protocol's cap: a larger frame is never accepted
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
-
-_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,20}", re.ASCII)
 
 
 class Config(Struct, frozen=True, kw_only=True, gc=False):
@@ -40,6 +47,33 @@ class Config(Struct, frozen=True, kw_only=True, gc=False):
     auth_tokens: tuple[str, ...] = ()
     """Empty: nobody has to authenticate."""
 
+    auth_tokens_read: tuple[str, ...] = ()
+    """Tokens that may only look."""
+
+    auth_tokens_produce: tuple[str, ...] = ()
+    """Tokens that may make jobs."""
+
+    auth_tokens_work: tuple[str, ...] = ()
+    """Tokens that may run jobs."""
+
+    metrics_auth: bool = False
+    """The reference's value: scrapers come without a token."""
+
+    cors_allow_origin: tuple[str, ...] = ()
+    """None: pages from elsewhere read nothing."""
+
+    trusted_proxies: tuple[str, ...] = ()
+    """None: anybody can send the headers in which a proxy names its client."""
+
+    http_socket_path: str | None = None
+    """None: HTTP has a port."""
+
+    tls_cert_file: str | None = None
+    """None: plain TCP and HTTP, as in the reference."""
+
+    tls_key_file: str | None = None
+    """The key that belongs to the certificate."""
+
     data_path: str = "./bunqueue.db"
     """A file, so that nothing is lost by default (K37); `IN_MEMORY` only on request."""
 
@@ -52,6 +86,9 @@ class Config(Struct, frozen=True, kw_only=True, gc=False):
     rate_limit_window_ms: int = 60_000
     """The reference's value."""
 
+    rate_limit_cleanup_ms: int = 60_000
+    """The reference's value."""
+
     tcp_idle_timeout_ms: int = 60_000
     """The reference's value: an honest client finishes a frame within a minute."""
 
@@ -60,6 +97,9 @@ class Config(Struct, frozen=True, kw_only=True, gc=False):
 
     max_connections: int = 10_000
     """Some 10 KB each: 100 MB, which a small machine still has."""
+
+    http_max_connections: int = 10_000
+    """Some 20 KB each while nothing is asked."""
 
     preauth_max_frame_bytes: int = 65_536
     """Room for any token, no room for strangers to make the server hold much."""
@@ -75,6 +115,24 @@ class Config(Struct, frozen=True, kw_only=True, gc=False):
 
     worker_cleanup_interval_ms: int = 60_000
     """The reference's value."""
+
+    metrics_max_queues: int = 1_000
+    """Six series each, some 0.5 MB of text: what a scraper takes in every few seconds (HD-8)."""
+
+    queue_idle_threshold_ms: int = 30_000
+    """The reference's value."""
+
+    queue_size_threshold: int = 0
+    """0: none, as in the reference."""
+
+    worker_overload_threshold_ms: int = 30_000
+    """The reference's value."""
+
+    memory_warning_mb: int = 0
+    """0: none, as in the reference."""
+
+    storage_warning_mb: int = 0
+    """0: none, as in the reference."""
 
     stats_interval_ms: int = 300_000
     """The reference's value; at least a second, for a line of log each."""
@@ -138,7 +196,17 @@ class Config(Struct, frozen=True, kw_only=True, gc=False):
         """Where both listeners bind: ``host`` if set, else loopback without tokens and everywhere with some (K37)."""
         if self.host is not None:
             return self.host
-        return "0.0.0.0" if self.auth_tokens else "127.0.0.1"
+        return "0.0.0.0" if self.has_tokens else "127.0.0.1"
+
+    @property
+    def has_tokens(self) -> bool:
+        """Whether clients must present a token, of whatever role."""
+        return bool(self.auth_tokens or self.auth_tokens_read or self.auth_tokens_produce or self.auth_tokens_work)
+
+    @property
+    def has_tls(self) -> bool:
+        """Whether both listeners speak TLS, and nothing else."""
+        return self.tls_cert_file is not None
 
     @property
     def is_in_memory(self) -> bool:
@@ -148,7 +216,7 @@ class Config(Struct, frozen=True, kw_only=True, gc=False):
     @property
     def is_open_to_strangers(self) -> bool:
         """Whether other machines may connect without a token."""
-        return not self.auth_tokens and self.bind_host not in LOOPBACK_HOSTS
+        return not self.has_tokens and self.bind_host not in LOOPBACK_HOSTS
 
     def warnings(self) -> list[str]:
         """What is legal but should be known, a sentence each; for the log at start."""
@@ -165,69 +233,24 @@ class Config(Struct, frozen=True, kw_only=True, gc=False):
 def _contradictions(config: Config, malformed: set[str]) -> list[str]:
     """Problems of values that are fine one by one. *malformed* names the settings that have a problem already."""
     found = []
-    if config.tcp_port == config.http_port != 0 and not malformed & {"TCP_PORT", "HTTP_PORT"}:
+    has_ports = config.http_socket_path is None
+    if has_ports and config.tcp_port == config.http_port != 0 and not malformed & {"TCP_PORT", "HTTP_PORT"}:
         found.append(f'HTTP_PORT: "{config.http_port}" is not a port of its own; TCP_PORT is the same')
+    if config.metrics_auth and not config.has_tokens and not any("AUTH_TOKENS" in name for name in malformed):
+        found.append("METRICS_AUTH: there are no AUTH_TOKENS to present")
+    if config.tls_cert_file is not None and config.tls_key_file is None:
+        found.append("TLS_KEY_FILE: TLS misconfigured: TLS_CERT_FILE is set but TLS_KEY_FILE is missing")
+    if config.tls_key_file is not None and config.tls_cert_file is None:
+        found.append("TLS_CERT_FILE: TLS misconfigured: TLS_KEY_FILE is set but TLS_CERT_FILE is missing")
     return found
-
-
-Parser = Callable[[str], Any]
-"""Text to value. Raises ValueError whose text completes the sentence '... is not'."""
-
-
-def _whole(unit: str, low: int, high: int = MAX_COUNT, zero: str = "") -> Parser:
-    allowed = f"a whole number of {unit} between {low} and {high}{zero}"
-
-    def parse(text: str) -> int:
-        stripped = text.strip()
-        # Checked before int(), which would also take underscores and other scripts' digits.
-        if not _WHOLE_NUMBER.fullmatch(stripped) or not low <= (value := int(stripped)) <= high:
-            raise ValueError(allowed)
-        return value
-
-    return parse
-
-
-def _port(text: str) -> int:
-    try:
-        return int(_whole("", 0, 65_535)(text))
-    except ValueError:
-        raise ValueError("a port between 0 and 65535 (0: any free one)") from None
-
-
-def _one_of(*words: str) -> Parser:
-    def parse(text: str) -> str:
-        for word in words:
-            if text.strip().lower() == word.lower():
-                return word
-        raise ValueError(f"one of {', '.join(words)}")
-
-    return parse
-
-
-def _switch(text: str) -> bool:
-    return _one_of("on", "off", "true", "false", "1", "0")(text) in ("on", "true", "1")
-
-
-def _host(text: str) -> str:
-    host = text.strip()
-    if not host or any(character.isspace() for character in host):
-        raise ValueError("a host name or an address")
-    # IPv6 addresses are often written as in a URL.
-    return host[1:-1] if host.startswith("[") and host.endswith("]") else host
-
-
-def _tokens(text: str) -> tuple[str, ...]:
-    tokens = tuple(dict.fromkeys(token for part in text.split(",") if (token := part.strip())))
-    if not tokens:
-        raise ValueError("a comma-separated list with at least one token (unset it to run without)")
-    return tokens
 
 
 class Setting(Struct, frozen=True, gc=False):
     """One setting: where it comes from, what it means.
 
     ``variable`` is its environment variable, ``aliases`` further names, tried in order. ``has_flag``: ``start`` takes
-    it as ``--field-name``. ``skips_empty``: an empty value counts as not set; otherwise it is malformed.
+    it as ``--field-name``, or under ``flag_name``. ``skips_empty``: an empty value counts as not set; otherwise it is
+    malformed.
     """
 
     variable: str
@@ -236,12 +259,13 @@ class Setting(Struct, frozen=True, gc=False):
     meaning: str
     aliases: tuple[str, ...] = ()
     has_flag: bool = False
+    flag_name: str = ""
     skips_empty: bool = False
 
     @property
     def flag(self) -> str:
         """The option's spelling on the command line."""
-        return "--" + self.field.replace("_", "-")
+        return self.flag_name or "--" + self.field.replace("_", "-")
 
     @property
     def default(self) -> Any:
@@ -261,21 +285,62 @@ class Setting(Struct, frozen=True, gc=False):
 _DEFAULTS = {field.name: field.default for field in fields(Config)}
 
 SETTINGS = (
-    Setting("TCP_PORT", "tcp_port", _port, "Port of the wire protocol; 0: any free one", has_flag=True),
-    Setting("HTTP_PORT", "http_port", _port, "Port of HTTP; 0: any free one", has_flag=True),
+    Setting("TCP_PORT", "tcp_port", port, "Port of the wire protocol; 0: any free one", has_flag=True),
+    Setting("HTTP_PORT", "http_port", port, "Port of HTTP; 0: any free one", has_flag=True),
     Setting(
         "HOST",
         "host",
-        _host,
+        host_name,
         "Address of both listeners. Not set: `127.0.0.1` while `AUTH_TOKENS` is not set, `0.0.0.0` once it is",
         has_flag=True,
     ),
     Setting(
+        "HTTP_SOCKET_PATH",
+        "http_socket_path",
+        str,
+        "HTTP listens on this Unix socket, and not on `HTTP_PORT`",
+        skips_empty=True,
+    ),
+    Setting(
         "AUTH_TOKENS",
         "auth_tokens",
-        _tokens,
+        tokens,
         "Comma-separated tokens; with some, clients must authenticate",
         has_flag=True,
+    ),
+    Setting("AUTH_TOKENS_READ", "auth_tokens_read", tokens, "Tokens that may only look"),
+    Setting("AUTH_TOKENS_PRODUCE", "auth_tokens_produce", tokens, "Tokens that may look and make jobs"),
+    Setting("AUTH_TOKENS_WORK", "auth_tokens_work", tokens, "Tokens that may look and run jobs"),
+    Setting("METRICS_AUTH", "metrics_auth", switch, "`on`: `/prometheus` needs a token too"),
+    Setting(
+        "CORS_ALLOW_ORIGIN",
+        "cors_allow_origin",
+        members,
+        "Comma-separated origins whose pages may read the answers of HTTP; `*`: all",
+    ),
+    Setting(
+        "TRUSTED_PROXIES",
+        "trusted_proxies",
+        networks,
+        "Comma-separated addresses and networks of proxies whose `X-Forwarded-For` or `X-Real-IP` names the client",
+    ),
+    Setting(
+        "TLS_CERT_FILE",
+        "tls_cert_file",
+        str,
+        "PEM file of the certificate and its chain; with `TLS_KEY_FILE` both listeners speak TLS only",
+        has_flag=True,
+        flag_name="--tls-cert",
+        skips_empty=True,
+    ),
+    Setting(
+        "TLS_KEY_FILE",
+        "tls_key_file",
+        str,
+        "PEM file of its key",
+        has_flag=True,
+        flag_name="--tls-key",
+        skips_empty=True,
     ),
     Setting(
         "BUNQUEUE_DATA_PATH",
@@ -290,103 +355,151 @@ SETTINGS = (
     Setting(
         "SQLITE_SYNCHRONOUS",
         "sqlite_synchronous",
-        _one_of("NORMAL", "FULL"),
+        one_of("NORMAL", "FULL"),
         "`NORMAL`: what was confirmed survives a killed process. `FULL`: also a power cut, for one fsync per commit",
     ),
     Setting(
         "RATE_LIMIT_MAX_REQUESTS",
         "rate_limit_max_requests",
-        _whole("requests", 1),
+        whole("requests", 1),
         "Requests of one client per window; at least 1",
     ),
-    Setting("RATE_LIMIT_WINDOW_MS", "rate_limit_window_ms", _whole("milliseconds", 1), "That window, ms"),
+    Setting("RATE_LIMIT_WINDOW_MS", "rate_limit_window_ms", whole("milliseconds", 1), "That window, ms"),
+    Setting(
+        "RATE_LIMIT_CLEANUP_MS",
+        "rate_limit_cleanup_ms",
+        whole("milliseconds", 1),
+        "How often clients of HTTP that have gone quiet are forgotten, ms",
+    ),
     Setting(
         "TCP_IDLE_TIMEOUT_MS",
         "tcp_idle_timeout_ms",
-        _whole("milliseconds", 0, zero=" (0: off)"),
+        whole("milliseconds", 0, zero=" (0: off)"),
         "A connection that began a frame and makes no progress for so long is closed, ms; 0: never",
     ),
     Setting(
         "TCP_MAX_WRITE_QUEUE_BYTES",
         "tcp_max_write_queue_bytes",
-        _whole("bytes", 0, zero=" (0: off)"),
+        whole("bytes", 0, zero=" (0: off)"),
         "A connection with more unsent bytes than this is dropped; 0: never",
     ),
     Setting(
         "MAX_CONNECTIONS",
         "max_connections",
-        _whole("connections", 1),
+        whole("connections", 1),
         "Further TCP connections get one error and are closed",
+    ),
+    Setting(
+        "HTTP_MAX_CONNECTIONS",
+        "http_max_connections",
+        whole("connections", 1),
+        "Further HTTP connections are answered with 503 and closed",
     ),
     Setting(
         "PREAUTH_MAX_FRAME_BYTES",
         "preauth_max_frame_bytes",
-        _whole("bytes", 64, MAX_FRAME_BYTES),
+        whole("bytes", 64, MAX_FRAME_BYTES),
         "Largest frame before authentication; a larger one is refused and the connection closed",
     ),
     Setting(
         "SHUTDOWN_TIMEOUT_MS",
         "shutdown_timeout_ms",
-        _whole("milliseconds", 0, zero=" (0: no wait)"),
+        whole("milliseconds", 0, zero=" (0: no wait)"),
         "Longest wait for active jobs while stopping, ms; 0: no wait",
     ),
     Setting(
         "LEASE_GRACE_MS",
         "lease_grace_ms",
-        _whole("milliseconds", 0, zero=" (0: none)"),
+        whole("milliseconds", 0, zero=" (0: none)"),
         "How long an ACK is still accepted after its lease has ended, ms",
     ),
     Setting(
         "WORKER_TIMEOUT_MS",
         "worker_timeout_ms",
-        _whole("milliseconds", 1),
+        whole("milliseconds", 1),
         "A worker not heard of for so long is stale, ms; it is removed after three times this",
     ),
     Setting(
         "WORKER_CLEANUP_INTERVAL_MS",
         "worker_cleanup_interval_ms",
-        _whole("milliseconds", 1),
+        whole("milliseconds", 1),
         "How often stale workers are looked for, ms",
+    ),
+    Setting(
+        "METRICS_MAX_QUEUES",
+        "metrics_max_queues",
+        whole("queues", 0, 100_000),
+        "Queues with metrics of their own, in the order of first use; `bunqueue_queues_not_listed` counts the others",
+    ),
+    Setting(
+        "QUEUE_IDLE_THRESHOLD_MS",
+        "queue_idle_threshold_ms",
+        whole("milliseconds", 0, zero=" (0: off)"),
+        "A queue with nothing ready or active for so long is announced as idle, ms; 0: never",
+    ),
+    Setting(
+        "QUEUE_SIZE_THRESHOLD",
+        "queue_size_threshold",
+        whole("jobs", 0, zero=" (0: off)"),
+        "A queue with so many ready jobs is announced; 0: never",
+    ),
+    Setting(
+        "WORKER_OVERLOAD_THRESHOLD_MS",
+        "worker_overload_threshold_ms",
+        whole("milliseconds", 0, zero=" (0: off)"),
+        "A worker at its capacity for so long is announced, ms; 0: never",
+    ),
+    Setting(
+        "MEMORY_WARNING_MB",
+        "memory_warning_mb",
+        whole("MiB", 0, zero=" (0: off)"),
+        "Memory in use from which subscribers are warned, MiB; 0: never",
+    ),
+    Setting(
+        "STORAGE_WARNING_MB",
+        "storage_warning_mb",
+        whole("MiB", 0, zero=" (0: off)"),
+        "Size of the data file from which subscribers are warned, MiB; 0: never",
     ),
     Setting(
         "STATS_INTERVAL_MS",
         "stats_interval_ms",
-        _whole("milliseconds", 1_000),
+        whole("milliseconds", 1_000),
         "Period of the line of statistics in the log, ms; at least 1000",
     ),
     Setting(
         "COMPLETED_RETENTION_MS",
         "completed_retention_ms",
-        _whole("milliseconds", 1),
+        whole("milliseconds", 1),
         "Completed jobs and their results are deleted when older, ms. Not set: never",
     ),
     Setting(
         "COMPLETED_RETENTION_COUNT",
         "completed_retention_count",
-        _whole("jobs", 0),
+        whole("jobs", 0),
         "Completed jobs and their results beyond this number are deleted, oldest first. Not set: none",
     ),
     Setting(
         "WRITE_BACKLOG_MAX_JOBS",
         "write_backlog_max_jobs",
-        _whole("jobs", 1),
+        whole("jobs", 1),
         "While the file cannot be written: unwritten jobs after which pushes are refused",
     ),
     Setting(
         "WRITE_BACKLOG_MAX_BYTES",
         "write_backlog_max_bytes",
-        _whole("bytes", 1),
+        whole("bytes", 1),
         "The same for their size",
     ),
-    Setting("WEBHOOK_MAX_RETRIES", "webhook_max_retries", _whole("tries", 1, 100), "Tries of a webhook call, in all"),
+    Setting("WEBHOOK_MAX_RETRIES", "webhook_max_retries", whole("tries", 1, 100), "Tries of a webhook call, in all"),
     Setting(
         "WEBHOOK_RETRY_DELAY_MS",
         "webhook_retry_delay_ms",
-        _whole("milliseconds", 0, 3_600_000),
+        whole("milliseconds", 0, 3_600_000),
         "Pause after the n-th failed try of a webhook call: n times this, ms",
     ),
-    Setting("WEBHOOK_ALLOW_INTERNAL", "webhook_allow_internal", _switch, "`on`: webhooks may reach internal addresses"),
-    Setting("LOG_LEVEL", "log_level", _one_of("debug", "info", "warn", "error"), "`debug`, `info`, `warn` or `error`"),
-    Setting("LOG_FORMAT", "log_format", _one_of("text", "json"), "`text` or `json` (one object per line)"),
+    Setting("WEBHOOK_ALLOW_INTERNAL", "webhook_allow_internal", switch, "`on`: webhooks may reach internal addresses"),
+    Setting("LOG_LEVEL", "log_level", one_of("debug", "info", "warn", "error"), "`debug`, `info`, `warn` or `error`"),
+    Setting("LOG_FORMAT", "log_format", one_of("text", "json"), "`text` or `json` (one object per line)"),
 )
 """Every setting, in the order of the documentation."""

@@ -90,6 +90,10 @@ class Ids:
         """Name a worker that did not name itself: a UUIDv7 like `job_id`, from the same sequence."""
         return self.job_id(wall_ms)
 
+    def client_id(self, wall_ms: float) -> str:
+        """Name a reader of events: a UUIDv7 like `job_id`, from the same sequence."""
+        return self.job_id(wall_ms)
+
     def webhook_id(self, wall_ms: float) -> str:
         """Name a webhook: a UUIDv7 like `job_id`, from the same sequence."""
         return self.job_id(wall_ms)

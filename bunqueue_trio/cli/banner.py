@@ -33,9 +33,10 @@ def banner(config: Config) -> str:
 def _items(config: Config) -> list[tuple[str, str]]:
     return [
         ("TCP", _address(config.bind_host, config.tcp_port)),
-        ("HTTP", _address(config.bind_host, config.http_port)),
+        ("HTTP", config.http_socket_path or _address(config.bind_host, config.http_port)),
         ("Data", "in-memory" if config.is_in_memory else config.data_path),
         ("Auth", _auth(config)),
+        ("TLS", "enabled" if config.has_tls else "disabled"),
         (
             "Synchronous",
             "off (in memory nothing survives the process)"
@@ -51,7 +52,7 @@ def _address(host: str, port: int) -> str:
 
 
 def _auth(config: Config) -> str:
-    if config.auth_tokens:
+    if config.has_tokens:
         return "enabled"
     if config.host is None:
         # K37: who wonders why other machines cannot connect finds the answer here.

@@ -42,19 +42,12 @@ def cli() -> None:
 @click.option("--host", metavar="ADDRESS", help="Address of both listeners.")
 @click.option("--data-path", metavar="FILE", help="Data file; :memory: keeps everything in memory only.")
 @click.option("--auth-tokens", metavar="A,B", help="Tokens, one of which clients must present.")
-def start(
-    tcp_port: str | None, http_port: str | None, host: str | None, data_path: str | None, auth_tokens: str | None
-) -> None:
+@click.option("--tls-cert", "tls_cert_file", metavar="FILE", help="PEM file of the certificate; turns TLS on.")
+@click.option("--tls-key", "tls_key_file", metavar="FILE", help="PEM file of its key.")
+def start(**flags: str | None) -> None:
     """Start the server. Flags outrank the environment variables of the same meaning."""
     try:
-        config = Config.from_environment(
-            os.environ,
-            tcp_port=tcp_port,
-            http_port=http_port,
-            host=host,
-            data_path=data_path,
-            auth_tokens=auth_tokens,
-        )
+        config = Config.from_environment(os.environ, **flags)
     except ConfigError as error:
         for problem in error.problems:
             click.echo(problem, err=True)

@@ -16,6 +16,7 @@ from bunqueue_trio.engine.births import Births
 from bunqueue_trio.engine.catalog import FULL
 from bunqueue_trio.engine.entry_checks import EntryChecks, must_have_arrived
 from bunqueue_trio.engine.foresight import key_holder
+from bunqueue_trio.engine.queue_state import QueueState
 from bunqueue_trio.engine.state import State
 from bunqueue_trio.errors import StateError
 from bunqueue_trio.model.changes import Dirty
@@ -69,6 +70,8 @@ class Admission:
         assert entries is not None
         if all(entry.is_plain and entry.custom_id is None and not entry.durable for entry in entries):
             reply = IdsReply(ids=self._admit_plain(command.queue, entries, now))
+            if self._state.events is not None:
+                self._tell_of_batch(command.queue, len(entries), 0, now)
             if command.receipt:
                 reply.durability, reply.outcomes = self._durability(None), [CREATED] * len(entries)
             return reply
@@ -84,12 +87,25 @@ class Admission:
             mine.add(job_id)
             ids.append(job_id)
             outcomes.append(outcome)
+        if self._state.events is not None:
+            self._tell_of_batch(command.queue, len(ids), outcomes.count(EXISTING), now)
         reply = IdsReply(ids=ids)
         if command.receipt:
             level = "fsync" if any(entry.durable == "fsync" for entry in entries) else is_durable
             reply.durability = self._durability(level)
             reply.outcomes = outcomes
         return reply
+
+    def _tell_of_batch(self, queue_name: str, total: int, duplicate_count: int, now: Now) -> None:
+        state = self._state
+        if total < 2:
+            return
+        inserted = total - duplicate_count
+        data = {"queue": queue_name, "total": total, "inserted": inserted, "duplicates": duplicate_count}
+        if state.waits_for_commit:
+            state.announce("batch:pushed", **data)
+        elif state.events is not None:
+            happenings.tell(state.events, "batch:pushed", now, **data)
 
     # letting in
 
@@ -100,7 +116,8 @@ class Admission:
         """
         state = self._state
         queue = state.queues.get(queue_name) or state.queue(queue_name)
-        queue.is_known = True
+        if not queue.is_known:
+            self._make_known(queue, now)
         wall_ms = now.wall_ms
         timeline = self._births.first_timeline("waiting", wall_ms)
         jobs, dirty, ready, new_id = state.jobs, state.changes.jobs, queue.ready, state.ids.job_id
@@ -137,6 +154,12 @@ class Admission:
             happenings.pushed_plain(state.events, queue_name, ids, now)
         return ids
 
+    def _make_known(self, queue: QueueState, now: Now) -> None:
+        """The first job of a name: from now on lists show it."""
+        queue.is_known = True
+        if self._state.events is not None:
+            happenings.tell(self._state.events, "queue:created", now, queue=queue.name)
+
     def _admit(
         self,
         queue_name: str,
@@ -153,10 +176,12 @@ class Admission:
         if custom_id is not None:
             state.not_removing(custom_id)
         queue = state.queue(queue_name)
-        queue.is_known = True
         job = None if custom_id is None else state.jobs.get(custom_id)
         if job is not None and job.state is not JobState.FAILED and not (in_batch and _is_being_removed(job)):
-            return self._existing(job, is_durable, mine)
+            answer = self._existing(job, is_durable, mine)
+            if not queue.is_known and job.state is not JobState.STAGED:  # one elsewhere stands for the first push here
+                self._make_known(queue, now)
+            return answer
         if job is not None and job.state is JobState.FAILED:
             state.settled(job)  # it may be about to come back, or to go
         outcome = CREATED
@@ -213,6 +238,8 @@ class Admission:
         record = job.record
         queue = state.queues[record.queue]
         state.totals.pushed += 1
+        if not queue.is_known:
+            self._make_known(queue, now)
         if state.events is not None:
             happenings.pushed(state.events, job, now)
         if job.missing:
@@ -313,8 +340,9 @@ class Admission:
         """A custom id whose job has ended starts a new life: nothing of the old one may show."""
         state = self._state
         former = state.jobs.get(custom_id)
-        if former is not None:  # a dead letter
-            state.drop(former)
+        if former is not None:  # a dead letter; who waits for it waits for the new life
+            state.end(former)
+            state.changes.touch(former, Dirty.STATE)
         if state.forget_completed(custom_id) or state.history.has_evicted or former is not None:
             state.changes.reborn.append(custom_id)
 

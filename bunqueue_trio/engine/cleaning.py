@@ -53,32 +53,32 @@ class Cleaning:
         if command.state == "completed":
             return self._clean_completed(command, queue, until)
         if command.state == "failed":
-            return self._clean_failed(queue, until, command.limit)
+            return self._clean_failed(command, queue, until)
         if command.state in QUEUED and not (command.state == "paused" and not queue.settings.paused):
             if moved := queue.mature(now.wall_ms):
                 self._state.wake(queue, moved)
-            return self._clean_queued(queue, QUEUED[command.state], until, command.limit)
+            return self._clean_queued(command, queue, until)
         return CleanReply()
 
-    def _clean_queued(self, queue: QueueState, kinds: tuple[int, ...], until: float, limit: int) -> CleanReply:
+    def _clean_queued(self, command: Clean, queue: QueueState, until: float) -> CleanReply:
         jobs: list[Job] = []
-        for job in queue.catalog.each(kinds):
+        for job in queue.catalog.each(QUEUED[command.state]):
             if job.record.created_at > until:
                 break
             jobs.append(self._state.settled(job))
-            if len(jobs) == limit:
+            if len(jobs) == command.limit:
                 break
         for job in jobs:
             self._state.stage_end(Transition(TransitionKind.REMOVE, job, job.record, JobState.GONE))
-        return _cleaned([job.record.id for job in jobs])
+        return self._cleaned(command, [job.record.id for job in jobs])
 
-    def _clean_failed(self, queue: QueueState, until: float, limit: int) -> CleanReply:
+    def _clean_failed(self, command: Clean, queue: QueueState, until: float) -> CleanReply:
         state = self._state
-        old = [job_id for job_id, entry in queue.letters.items() if entry.entered_at <= until][:limit]
+        old = [job_id for job_id, entry in queue.letters.items() if entry.entered_at <= until][: command.limit]
         for job in [state.settled(state.jobs[job_id]) for job_id in old]:
             job.staged = purge = Transition(TransitionKind.PURGE, job, job.record, JobState.GONE)
             state.stage(purge)
-        return _cleaned(old)
+        return self._cleaned(command, old)
 
     def _clean_completed(self, command: Clean, queue: QueueState, until: float) -> CleanReply:
         state = self._state
@@ -104,8 +104,10 @@ class Cleaning:
             kept = [job_id for job_id in ids if job_id in state.dependents]
             state.removing.update(ids)
             state.stage(CompletedRemoval(queue.name, ids, kept))
-        return _cleaned(ids)
+        return self._cleaned(command, ids)
 
-
-def _cleaned(ids: list[Any]) -> CleanReply:
-    return CleanReply(count=len(ids), ids=ids)
+    def _cleaned(self, command: Clean, ids: list[Any]) -> CleanReply:
+        if ids:
+            state = {} if command.state is None else {"state": command.state}
+            self._state.announce("queue:cleaned", queue=command.queue, **state, count=len(ids))
+        return CleanReply(count=len(ids), ids=ids)

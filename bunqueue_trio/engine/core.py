@@ -13,7 +13,7 @@ from datetime import UTC, tzinfo
 from heapq import heappop
 from typing import Any
 
-from bunqueue_trio.engine import dead_letters, leases
+from bunqueue_trio.engine import dead_letters, happenings, leases
 from bunqueue_trio.engine.admission import Admission
 from bunqueue_trio.engine.cron_firing import CronFiring
 from bunqueue_trio.engine.crons import Crons
@@ -137,6 +137,14 @@ class Engine:
         """A connection has closed: release its jobs and workers."""
         leases.disconnect(self.state, connection_id, now)
 
+    def let_go(self, connection_id: int) -> None:
+        """Who holds leases under this id has no connection: its jobs belong to nobody from now on."""
+        leases.let_go(self.state, connection_id)
+
+    def take_undelivered(self, connection_id: int, now: Now) -> None:
+        """What was leased under this id has never reached anybody: back to the queue, no attempt counted."""
+        leases.take_undelivered(self.state, connection_id, now)
+
     # time
 
     def tick(self, now: Now) -> None:
@@ -158,7 +166,7 @@ class Engine:
         self._firing.fire_due(now)
         if now.mono_ms >= self._next_sweep_mono_ms:
             self._next_sweep_mono_ms = now.mono_ms + IDLE_QUEUE_SWEEP_MS
-            self._forget_idle_queues()
+            self._forget_idle_queues(now)
 
     def next_deadline_mono_ms(self, now: Now) -> float:
         """When `tick` is due next, on the monotonic clock; infinity when nothing is."""
@@ -181,11 +189,13 @@ class Engine:
             see_to_next(self.state, queue)
         self.state.crons.look_at_all(now.wall_ms)
 
-    def _forget_idle_queues(self) -> None:
+    def _forget_idle_queues(self, now: Now) -> None:
         """Names of queues that hold nothing are not kept for ever (M1)."""
         idle = [name for name, queue in self.state.queues.items() if queue.is_idle]
         for name in idle:
-            del self.state.queues[name]
+            queue = self.state.queues.pop(name)
+            if self.state.events is not None and queue.is_known:
+                happenings.tell(self.state.events, "queue:removed", now, queue=name)
 
     # persistence
 

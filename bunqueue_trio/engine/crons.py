@@ -74,11 +74,11 @@ class Crons:
         Raises:
             NotFoundError: there is none of that name.
         """
-        return CronReply(cron=_shown(self._find(command.name).job))
+        return CronReply(cron=shown_cron(self._find(command.name).job))
 
     def show_all(self, command: c.CronList, now: Now) -> CronsReply:
         """All crons, at most 10,000, in the order in which they were made."""
-        return CronsReply(crons=[_shown(cron.job) for cron in self._state.crons.by_name.values()])
+        return CronsReply(crons=[shown_cron(cron.job) for cron in self._state.crons.by_name.values()])
 
     def delete(self, command: c.CronDelete, now: Now) -> Reply:
         """Let a cron fire no more; its jobs stay where they are.
@@ -176,7 +176,8 @@ def _job(command: c.Cron, next_run: float, executions: int) -> CronJob:
     )
 
 
-def _shown(job: CronJob) -> ShownCron:
+def shown_cron(job: CronJob) -> ShownCron:
+    """A cron as clients see it."""
     return ShownCron(
         job.name,
         job.queue,

@@ -8,8 +8,10 @@ once, a few at each tick, and one that goes back makes nothing early.
 Source: commands, "Dead letter queue"; CD-15 to CD-17.
 """
 
+from collections import Counter
 from heapq import heapify, heappop, heappush
 
+from bunqueue_trio.engine import happenings
 from bunqueue_trio.engine.state import State
 from bunqueue_trio.model.changes import Dirty
 from bunqueue_trio.model.entries import AttemptRecord, DlqEntry, DlqPolicy
@@ -182,15 +184,22 @@ def policy_changed(state: State, queue_name: str, now: Now) -> None:
 
 def look_at_due(state: State, now: Now) -> None:
     """Retry or remove the dead letters whose time has come, a hundred at the most; more wait for the next tick."""
+    retried: Counter[str] = Counter()
+    expired: Counter[str] = Counter()
     for _ in range(LOOKS_PER_TICK):
         if not state.letters_due or state.letters_due[0][0] > now.wall_ms:
-            return
+            break
         _, _, entry = heappop(state.letters_due)
         if _is_live(state, entry):
-            _look_at(state, entry, now)
+            _look_at(state, entry, now, retried, expired)
+    for queue_name, count in retried.items():
+        state.announce("dlq:auto-retried", queue=queue_name, count=count)
+    if state.events is not None:
+        for queue_name, count in expired.items():
+            happenings.tell(state.events, "dlq:expired", now, queue=queue_name, count=count)
 
 
-def _look_at(state: State, entry: DlqEntry, now: Now) -> None:
+def _look_at(state: State, entry: DlqEntry, now: Now, retried: Counter[str], expired: Counter[str]) -> None:
     job = state.jobs[entry.job.id]
     if job.state is not JobState.FAILED or job.staged is not None:
         watch(state, entry, now.wall_ms + LOOK_AGAIN_MS)  # somebody else is about to take it away
@@ -199,11 +208,13 @@ def _look_at(state: State, entry: DlqEntry, now: Now) -> None:
     if _wants_retry(entry, policy, now):
         watch(state, entry, now.wall_ms + LOOK_AGAIN_MS)  # its key may be taken, its commit may fail
         past = Past(entry.retry_count + 1, now.wall_ms)
-        revive(state, job, now, past=past)
+        if revive(state, job, now, past=past):
+            retried[entry.job.queue] += 1
     elif entry.expires_at is not None and entry.expires_at <= now.wall_ms:
         state.drop(job)
         state.forget_logs(entry.job.id)
         state.totals.letters_expired += 1
+        expired[entry.job.queue] += 1
     else:
         ahead = [at for at in _times(entry) if at > now.wall_ms]
         watch(state, entry, min(ahead, default=None))

@@ -13,12 +13,13 @@ Source: commands, "Queue control"; CD-11; scheduling and flows, SD-17.
 
 from collections.abc import Sequence
 
-from bunqueue_trio.engine import leases
+from bunqueue_trio.engine import happenings, leases
 from bunqueue_trio.engine.catalog import ACTIVE, FAILED, PARKED, kind_of
 from bunqueue_trio.engine.queue_state import QueueState
 from bunqueue_trio.engine.state import PendingChangeError, State
 from bunqueue_trio.model.commands import Drain, Obliterate
 from bunqueue_trio.model.entries import DEFAULT_SETTINGS
+from bunqueue_trio.model.events import Event
 from bunqueue_trio.model.instant import Now
 from bunqueue_trio.model.job import Job, JobState
 from bunqueue_trio.model.replies import CountReply, Reply
@@ -129,7 +130,7 @@ class Emptying:
 
     # afterwards
 
-    def apply(self, removal: Removal) -> None:
+    def apply(self, removal: Removal, now: Now) -> None:
         """The transaction has deleted the rows: nothing of the jobs stays in memory."""
         state = self._state
         queue = state.queues[removal.queue]
@@ -149,10 +150,24 @@ class Emptying:
                 del known[record.id]
             if state.awaited:
                 state.note_end(record.id)
+        if state.dependents:
+            for job in removal.jobs:
+                state.note_removed(job.record.id)
         if removal.is_whole:
             for job in removal.jobs:
                 state.forget_logs(job.record.id)
             self._forget_queue(queue)
+        if state.events is not None:
+            self._tell(state.events, removal, now)
+
+    def _tell(self, events: list[Event], removal: Removal, now: Now) -> None:
+        if not removal.is_whole:
+            if removal.jobs:  # else all of them had gone before
+                happenings.tell(events, "queue:drained", now, queue=removal.queue, count=len(removal.jobs))
+            return
+        happenings.tell(events, "queue:obliterated", now, queue=removal.queue)
+        if removal.queue not in self._state.queues:  # else it lives on with what has been pushed meanwhile
+            happenings.tell(events, "queue:removed", now, queue=removal.queue)
 
     def _let_go(self, queue: QueueState, job: Job) -> None:
         """What a job holds beside its place: a lease, a dead letter, a key, the names of others. Most hold nothing."""

@@ -28,6 +28,14 @@ RETRY, TO_DEAD_LETTERS = "retry", "move_to_dlq"
 UNKNOWN_ERROR = "unknown error"
 UNNAMED_BY_WORKER = "Max attempts exceeded"
 
+# in general
+
+
+def tell(events: list[Event], event: str, now: Now, **data: Any) -> None:
+    """Something has happened that has no shape of its own; *data* in the order of the wire."""
+    events.append(SystemEvent(event, now.wall_ms, data))
+
+
 # coming and going
 
 
@@ -81,8 +89,16 @@ def attempt_failed(
     *,
     is_retried: bool,
     shows_data: bool = True,
+    letter_reason: str | None = None,
 ) -> None:
-    """An attempt has ended without success; *is_retried*: there will be another."""
+    """An attempt has ended without success.
+
+    Args:
+        is_retried: there will be another.
+        letter_reason: why the job has become a dead letter, if it has; that is told first.
+    """
+    if letter_reason is not None:
+        dead_letter_added(events, record, letter_reason, now)
     events.append(
         JobEvent(
             "failed",
@@ -100,11 +116,34 @@ def attempt_failed(
 def buried(events: list[Event], change: Transition, now: Now) -> None:
     """A job has failed for good, by its holder or by its child."""
     record = change.record
-    error = change.error if change.entry is None else change.entry.error
-    attempt_failed(events, record, error, now, is_retried=False)
+    entry = change.entry
+    error = change.error if entry is None else entry.error
+    reason = None if entry is None else entry.reason
+    attempt_failed(events, record, error, now, is_retried=False, letter_reason=reason)
     if change.failed_child is not None:
         parent_failed(events, record, change.failed_child, change.error, now)
     child_failed(events, record, error or UNNAMED_BY_WORKER, now)
+
+
+def dead_letter_added(events: list[Event], record: JobRecord, reason: str, now: Now) -> None:
+    """A job has become a dead letter."""
+    tell(events, "dlq:added", now, queue=record.queue, jobId=record.id, reason=reason)
+
+
+def timed_out(events: list[Event], record: JobRecord, now: Now) -> None:
+    """The job has run for longer than it may."""
+    tell(events, "job:timeout", now, jobId=record.id, queue=record.queue, timeout=record.timeout)
+
+
+def expired(events: list[Event], record: JobRecord, now: Now) -> None:
+    """The job has waited for longer than it is of use."""
+    age = now.wall_ms - record.created_at
+    tell(events, "job:expired", now, queue=record.queue, jobId=record.id, ttl=record.ttl, age=age)
+
+
+def lock_expired(events: list[Event], record: JobRecord, renewal_count: int, now: Now) -> None:
+    """The holder has let its lock end."""
+    tell(events, "job:lock-expired", now, jobId=record.id, queue=record.queue, renewalCount=renewal_count)
 
 
 def stalled(events: list[Event], record: JobRecord, action: str | None, now: Now) -> None:
@@ -113,6 +152,9 @@ def stalled(events: list[Event], record: JobRecord, action: str | None, now: Now
     if action is not None:
         data = Raw(msgspec.msgpack.encode({"stallCount": record.stall_count, "action": action}))
     events.append(JobEvent("stalled", record.queue, record.id, now.wall_ms, data))
+    if action is not None:  # Wire: twice under one name, the second time with what it means
+        about = {"jobId": record.id, "queue": record.queue, "stallCount": record.stall_count, "action": action}
+        tell(events, "job:stalled", now, **about)
 
 
 def progressed(events: list[Event], record: JobRecord, message: Raw, now: Now) -> None:
@@ -206,7 +248,9 @@ def _definition(job: CronJob) -> dict[str, Any]:
 
 def paused(events: list[Event], queue: str, now: Now, *, is_paused: bool) -> None:
     """A queue hands out no more jobs, or does again."""
-    events.append(JobEvent("paused" if is_paused else "resumed", queue, "", now.wall_ms))
+    what = "paused" if is_paused else "resumed"
+    tell(events, f"queue:{what}", now, queue=queue)
+    events.append(JobEvent(what, queue, "", now.wall_ms))
 
 
 def about_worker(events: list[Event], what: str, now: Now, **data: Any) -> None:

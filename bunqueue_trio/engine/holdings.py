@@ -60,12 +60,22 @@ class Totals:
     """Counters since start, for metrics. Deliveries count as pulled, final failures as failed.
 
     Of dead letters: those that made room for newer ones, grew too old, were brought back without anybody asking.
+    ``orphaned`` counts jobs left parked because a job they wait for was removed, once for each such job (SD-17).
     """
 
-    __slots__ = ("completed", "failed", "letters_evicted", "letters_expired", "letters_retried", "pulled", "pushed")
+    __slots__ = (
+        "completed",
+        "failed",
+        "letters_evicted",
+        "letters_expired",
+        "letters_retried",
+        "orphaned",
+        "pulled",
+        "pushed",
+    )
 
     def __init__(self) -> None:
-        self.pushed = self.pulled = self.completed = self.failed = 0
+        self.pushed = self.pulled = self.completed = self.failed = self.orphaned = 0
         self.letters_evicted = self.letters_expired = self.letters_retried = 0
 
 

@@ -50,6 +50,8 @@ def next_ready(state: State, queue: QueueState, now: Now) -> Job | None:
             if policies.must_wait(state, record, now):
                 _look_again(state, queue, now.mono_ms + PARENT_BUSY_MS, now)
                 return None
+            if state.events is not None:
+                happenings.expired(state.events, record, now)
             policies.drop(state, job, "Job ttl expired", now)
         elif record.run_at > now.wall_ms:
             queue.put_back(job)
@@ -66,8 +68,14 @@ def _has_room(state: State, queue: QueueState, now: Now) -> bool:
     """Whether the queue's limits let one more job out; a rate token is spent only when the concurrency limit does."""
     limit = queue.settings.concurrency_limit
     if limit is not None and queue.active_count >= limit:
-        return False
-    return queue.bucket is None or _spend_token(state, queue, now)
+        refusal = "concurrency:rejected"
+    elif queue.bucket is None or _spend_token(state, queue, now):
+        return True
+    else:
+        refusal = "ratelimit:rejected"
+    if state.events is not None:
+        happenings.tell(state.events, refusal, now, queue=queue.name)
+    return False
 
 
 def grant(
@@ -193,12 +201,33 @@ def release(state: State, job: Job, now: Now, *, is_orderly: bool) -> None:
             return
         record.attempts += 1
         error = "Connection lost while the job was active"
-        _tell_failure(state, record, error, now)
+        _tell_failure(state, record, error, now, letter_reason=retries.WORKER_LOST)
         policies.bury(state, job, retries.WORKER_LOST, error, now)
     else:
         charge = 0 if is_orderly else 1
         run_at = min(record.run_at, now.wall_ms)  # its time has come once, also when the clock was set back since
         retries.take_back(state, job, TakenBack.DISCONNECT, now, attempts=charge, stalls=0, run_at=run_at)
+
+
+def let_go(state: State, connection_id: int) -> None:
+    """The jobs leased under this id belong to no connection from now on: only their leases can end."""
+    state.connections.discard(connection_id)
+    for job in state.held.pop(connection_id, {}).values():
+        assert job.lease is not None
+        job.lease.connection_id = None
+
+
+def take_undelivered(state: State, connection_id: int, now: Now) -> None:
+    """The jobs leased under this id have never reached a worker: back they go, and nothing is charged.
+
+    One that somebody else has finished or moved meanwhile, by its id, is left to that change.
+    """
+    state.connections.discard(connection_id)
+    for job in list(state.held.pop(connection_id, {}).values()):
+        assert job.lease is not None
+        job.lease.connection_id = None
+        if job.staged is None:
+            retries.take_back(state, job, TakenBack.DISCONNECT, now, attempts=0, stalls=0, run_at=job.record.run_at)
 
 
 def look_at(state: State, job: Job, armed_for_mono_ms: float, now: Now) -> None:
@@ -246,6 +275,8 @@ def _time_out(state: State, job: Job, now: Now) -> None:
     record = job.record
     error = "Job timeout exceeded"
     record.attempts += 1
+    if state.events is not None:
+        happenings.timed_out(state.events, record, now)
     failed = TimelineEntry("failed", now.wall_ms, error=error, attempt=record.attempts)
     if record.attempts < record.max_attempts:
         again = TimelineEntry("waiting", now.wall_ms, attempt=record.attempts + 1)
@@ -254,14 +285,15 @@ def _time_out(state: State, job: Job, now: Now) -> None:
         _tell_failure(state, record, error, now, is_retried=True)
         retries.take_back(state, job, TakenBack.TIMEOUT, now, attempts=0, stalls=0, run_at=run_at)
         return
-    _tell_failure(state, record, error, now)
+    reason = None if record.remove_on_fail else retries.MAX_ATTEMPTS_EXCEEDED
+    _tell_failure(state, record, error, now, letter_reason=reason)
     record.timeline = extended_timeline(record, failed)
     state.totals.failed += 1
     state.queues[record.queue].total_failed += 1
-    if record.remove_on_fail:
+    if reason is None:
         policies.drop(state, job, error, now)
     else:
-        policies.bury(state, job, retries.MAX_ATTEMPTS_EXCEEDED, error, now)
+        policies.bury(state, job, reason, error, now)
 
 
 def _expire(state: State, job: Job, lease: Lease, now: Now) -> None:
@@ -271,6 +303,8 @@ def _expire(state: State, job: Job, lease: Lease, now: Now) -> None:
         state.drop(job)
         return
     reason = retries.verdict(state, record, record.attempts + 1, record.stall_count + 1)
+    if state.events is not None:
+        happenings.lock_expired(state.events, record, lease.renewal_count, now)
     if reason is None:
         if state.events is not None:
             happenings.stalled(state.events, record, None, now)
@@ -284,7 +318,9 @@ def _expire(state: State, job: Job, lease: Lease, now: Now) -> None:
     else:
         error = f"Lock expired at max attempts ({record.max_attempts})"
     if state.events is not None:
-        happenings.attempt_failed(state.events, record, error, now, is_retried=False, shows_data=False)
+        happenings.attempt_failed(
+            state.events, record, error, now, is_retried=False, shows_data=False, letter_reason=reason
+        )
     policies.bury(state, job, reason, error, now)
 
 
@@ -311,13 +347,21 @@ def _stall(state: State, job: Job, now: Now) -> None:
         error = f"Job stalled {record.stall_count} times"
     else:
         error = f"Job stalled at max attempts ({record.max_attempts})"
-    _tell_failure(state, record, error, now)
+    _tell_failure(state, record, error, now, letter_reason=reason)
     policies.bury(state, job, reason, error, now)
 
 
-def _tell_failure(state: State, record: JobRecord, error: str, now: Now, *, is_retried: bool = False) -> None:
+def _tell_failure(
+    state: State,
+    record: JobRecord,
+    error: str,
+    now: Now,
+    *,
+    is_retried: bool = False,
+    letter_reason: str | None = None,
+) -> None:
     if state.events is not None:
-        happenings.attempt_failed(state.events, record, error, now, is_retried=is_retried)
+        happenings.attempt_failed(state.events, record, error, now, is_retried=is_retried, letter_reason=letter_reason)
 
 
 def _is_stalled(state: State, job: Job, lease: Lease, now: Now) -> bool:

@@ -27,7 +27,12 @@ class LetterCommands:
         """
         count = None if command.count is UNSET else command.count
         letters = self._letters(command.queue, command.job_id, count)
-        return CountReply(count=sum(dead_letters.revive(self._state, job, now) for job in letters))
+        revived = sum(dead_letters.revive(self._state, job, now) for job in letters)
+        if revived and command.job_id is not None:
+            self._state.announce("dlq:retried", queue=command.queue, count=revived, jobId=command.job_id)
+        elif revived:
+            self._state.announce("dlq:retry-all", queue=command.queue, count=revived)
+        return CountReply(count=revived)
 
     def purge_dlq(self, command: PurgeDlq, now: Now) -> CountReply:
         """Delete all dead letters of a queue for good."""
@@ -35,6 +40,8 @@ class LetterCommands:
         for job in letters:
             job.staged = purge = Transition(TransitionKind.PURGE, job, job.record, JobState.GONE)
             self._state.stage(purge)
+        if letters:
+            self._state.announce("dlq:purged", queue=command.queue, count=len(letters))
         return CountReply(count=len(letters))
 
     def _letters(self, queue_name: str, job_id: str | None, count: int | None) -> list[Job]:

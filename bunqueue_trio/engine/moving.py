@@ -55,6 +55,7 @@ class Moving:
         else:
             job = self._find(successor, QUEUED, refusal)
         self._change(job, Dirty.FULL, data=command.data)
+        self._state.announce("job:data-updated", jobId=job.record.id)
         return Reply()
 
     def change_priority(self, command: ChangePriority, now: Now) -> Reply:
@@ -66,6 +67,7 @@ class Moving:
         job = self._find(command.id, QUEUED, "Job not found or not in queue")
         lifo = job.record.lifo if command.lifo is None else command.lifo
         self._change(job, Dirty.FULL, priority=command.priority, lifo=lifo)
+        self._state.announce("job:priority-changed", jobId=command.id, newPriority=command.priority)
         return Reply()
 
     def promote(self, command: Promote, now: Now) -> Reply:
@@ -78,7 +80,7 @@ class Moving:
         job = self._find(command.id, QUEUED, refusal)
         if job.record.run_at <= now.wall_ms:
             raise NotFoundError(refusal)
-        self._change(job, 0, run_at=now.wall_ms)
+        self._promote(job, now)
         return Reply()
 
     def promote_jobs(self, command: PromoteJobs, now: Now) -> CountReply:
@@ -88,8 +90,12 @@ class Moving:
         if command.count is not UNSET:
             delayed = nsmallest(command.count, delayed, key=_age)
         for job in delayed:
-            self._change(job, 0, run_at=now.wall_ms)
+            self._promote(job, now)
         return CountReply(count=len(delayed))
+
+    def _promote(self, job: Job, now: Now) -> None:
+        self._change(job, 0, run_at=now.wall_ms)
+        self._state.announce("job:promoted", jobId=job.record.id)
 
     def change_delay(self, command: ChangeDelay, now: Now) -> Reply:
         """Let a queued or active job run ``delay`` ms from now.
@@ -99,6 +105,7 @@ class Moving:
         """
         job = self._find(command.id, QUEUED | {JobState.ACTIVE}, "Job not found or cannot change delay")
         self._requeue(job, float(ceil(now.wall_ms + command.delay)), command.delay)
+        self._state.announce("job:delay-changed", jobId=command.id, newDelay=command.delay)
         return Reply()
 
     def move_to_delayed(self, command: MoveToDelayed, now: Now) -> Reply:
@@ -116,6 +123,7 @@ class Moving:
                 raise NotFoundError("Job not found")
             raise StateError(f"Job is not active (current state: {shown})")
         self._requeue(job, float(ceil(now.wall_ms + command.delay)), command.delay)
+        self._state.announce("job:moved-to-delayed", jobId=command.id, delay=command.delay)
         return Reply()
 
     def move_to_wait(self, command: MoveToWait, now: Now) -> Reply:

@@ -174,8 +174,10 @@ def bury(state: State, job: Job, reason: str, error: str | None, now: Now) -> No
 
 def drop(state: State, job: Job, error: str, now: Now) -> None:
     """*job* has failed for good and leaves no dead letter: remove it and see to its parents."""
-    state.drop(job)
+    state.end(job)
+    state.changes.touch(job, Dirty.STATE)
     fail_parents(state, job.record, error, now)
+    state.note_removed(job.record.id)
 
 
 def fail_parents(state: State, child: JobRecord, error: str | None, now: Now) -> None:

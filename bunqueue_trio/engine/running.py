@@ -75,6 +75,8 @@ class Running:
                 tokens.append(lease.token)
         if not jobs:
             return None
+        if state.events is not None and len(jobs) > 1:
+            happenings.tell(state.events, "batch:pulled", now, queue=queue.name, count=len(jobs))
         return JobsReply(jobs=jobs) if command.owner is None else JobsReply(jobs=jobs, tokens=tokens)
 
     def heartbeat(self, command: JobHeartbeat, now: Now) -> DataReply:

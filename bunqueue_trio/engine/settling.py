@@ -19,6 +19,7 @@ from bunqueue_trio.model.job import Job, JobState
 from bunqueue_trio.model.leases import TakenBack
 from bunqueue_trio.model.transitions import (
     Amendment,
+    Announcement,
     CompletedRemoval,
     CronChange,
     CronNews,
@@ -77,18 +78,23 @@ class Settling:
                 self._apply_to_many(change, now)
 
     def _apply_to_many(
-        self, change: SettingsChange | Removal | Amendment | CompletedRemoval | CronChange, now: Now
+        self,
+        change: SettingsChange | Removal | Amendment | CompletedRemoval | CronChange | Announcement,
+        now: Now,
     ) -> None:
         if isinstance(change, SettingsChange):
             self._settings(change, now)
         elif isinstance(change, Removal):
-            self._emptying.apply(change)
+            self._emptying.apply(change, now)
         elif isinstance(change, Amendment):
             self._state.amending.discard(change.record.id)
             self._state.amended_count += 1
             self._state.history.amend(change.record)
         elif isinstance(change, CronChange):
             self._cron(change, now)
+        elif isinstance(change, Announcement):
+            if self._state.events is not None:
+                happenings.tell(self._state.events, change.event, now, **change.data)
         else:
             self._remove_completed(change)
 
@@ -110,7 +116,7 @@ class Settling:
         """Their commit has failed, with that error: forget these changes, the last first."""
         state = self._state
         for change in reversed(staged):
-            if isinstance(change, SettingsChange):
+            if isinstance(change, SettingsChange | Announcement):
                 continue
             if isinstance(change, CompletedRemoval):
                 state.removing.difference_update(change.ids)
@@ -208,6 +214,7 @@ class Settling:
             happenings.buried(state.events, change, now)
         if change.entry is None:  # removeOnFail
             state.end(job)
+            state.note_removed(job.record.id)
             return
         state.leave_place(job)
         state.unlist(job)
@@ -216,6 +223,7 @@ class Settling:
 
     def _remove(self, change: Transition, now: Now) -> None:
         self._state.end(change.job)
+        self._state.note_removed(change.record.id)
 
     def _cancel(self, change: Transition, now: Now) -> None:
         self._remove(change, now)
@@ -267,6 +275,8 @@ class Settling:
         self._state.unlist(job)
         job.state = JobState.GONE
         if self._state.events is not None:
+            happenings.dead_letter_added(self._state.events, change.record, change.entry.reason, now)
+            happenings.tell(self._state.events, "job:discarded", now, jobId=change.record.id)
             happenings.child_failed(self._state.events, change.record, None, now)
         dead_letters.enter(self._state, job, change.entry)
 

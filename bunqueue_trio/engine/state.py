@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from heapq import heapify, heappush
+from typing import Any
 
 from bunqueue_trio.engine.catalog import kind_of
 from bunqueue_trio.engine.holdings import (
@@ -20,7 +21,7 @@ from bunqueue_trio.model.entries import DlqEntry
 from bunqueue_trio.model.flow_replies import WaitReply
 from bunqueue_trio.model.instant import Now
 from bunqueue_trio.model.job import Job, JobState, Past, TimelineEntry, extended_timeline, queued_state, replace
-from bunqueue_trio.model.transitions import Removal, Staged, Transition
+from bunqueue_trio.model.transitions import Announcement, Removal, Staged, Transition
 
 __all__ = ["FactsNeededError", "IdSource", "PendingChangeError", "State", "is_live"]
 
@@ -36,6 +37,11 @@ class State(Holdings):
         elif isinstance(staged, Removal):
             self.queues[staged.queue].staged_count += len(staged.jobs)
         self.waits_for_commit = True
+
+    def announce(self, event: str, **data: Any) -> None:
+        """Tell those who listen, if anybody does, when what has been staged so far has committed."""
+        if self.events is not None:
+            self.stage(Announcement(event, data))
 
     def stage_end(self, transition: Transition) -> None:
         """Hold back the end of a job. One that is queued or parked leaves its place now, so that no pull can get it."""
@@ -154,6 +160,15 @@ class State(Holdings):
         """Remove *job* for good, from wherever it is, and have its row deleted."""
         self.end(job)
         self.changes.touch(job, Dirty.STATE)
+        self.note_removed(job.record.id)
+
+    def note_removed(self, job_id: str) -> None:
+        """A job has gone without completing, and what that does to others has been seen to: count those who go on
+        waiting for it (SD-17), unless its id lives on. Cost: one look-up where nobody does.
+        """
+        waiting = self.dependents.get(job_id)
+        if waiting is not None and job_id not in self.jobs:
+            self.totals.orphaned += sum(_goes_on_waiting(self.jobs[waiting_id], job_id) for waiting_id in waiting)
 
     def end(self, job: Job) -> None:
         """Let go of everything *job* holds, wherever it is; its row and its dead letter are not touched."""
@@ -292,3 +307,11 @@ class State(Holdings):
         self.jobs[entry.job.id] = job
         self.queues[entry.job.queue].show_letter(job)
         return job
+
+
+def _goes_on_waiting(job: Job, dependency: str) -> bool:
+    """Whether *job* waits for *dependency* and no change is about to end that."""
+    if job.missing is None or dependency not in job.missing:
+        return False
+    change = job.staged
+    return change is None or (change.state is not JobState.GONE and dependency in change.record.depends_on)

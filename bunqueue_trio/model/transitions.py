@@ -7,7 +7,7 @@ the state before. A commit that fails therefore leaves nothing to undo: the chan
 from __future__ import annotations
 
 from enum import IntEnum, StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw, Struct
 
@@ -154,4 +154,14 @@ class CronChange(Struct, gc=False, eq=False):
     detail: str | None = None
 
 
-Staged = Transition | SettingsChange | Removal | Amendment | CompletedRemoval | CronChange
+class Announcement(Struct, gc=False, eq=False):
+    """What a command means as a whole, beside what happens to each job: told to those who listen once it has committed.
+
+    Staged behind the changes it speaks of, and only while somebody listens. Shape of ``data``: that of the event.
+    """
+
+    event: str
+    data: dict[str, Any]
+
+
+Staged = Transition | SettingsChange | Removal | Amendment | CompletedRemoval | CronChange | Announcement

@@ -40,6 +40,7 @@ from bunqueue_trio.protocol.values import UNDEFINED, wire_number
 
 __all__ = ["decode_command", "encode_frame", "string_req_id", "wire_number"]
 
+TOO_LARGE = "Response too large"
 _FOUR_KEYS = 0x84  # the first byte of a map with four keys: cmd, queue, data, reqId
 
 
@@ -108,8 +109,17 @@ def encode_frame(reply: Reply) -> bytes:
     """
     body = _encode(reply)
     if len(body) > MAX_FRAME_BYTES:
-        body = _encode(ErrorReply(error="Response too large", req_id=reply.req_id))
+        body = _encode(ErrorReply(error=TOO_LARGE, req_id=reply.req_id))
     return _pack_length(len(body)) + body
+
+
+def encode_reply(reply: Reply) -> tuple[Reply, bytes]:
+    """The reply that is sent, and its bytes without a length prefix; the bound is that of `encode_frame`."""
+    body = _encode(reply)
+    if len(body) > MAX_FRAME_BYTES:
+        reply = ErrorReply(error=TOO_LARGE, req_id=reply.req_id)
+        body = _encode(reply)
+    return reply, body
 
 
 def string_req_id(body: bytes) -> Raw | None:

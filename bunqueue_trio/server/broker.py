@@ -12,18 +12,20 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from bunqueue_trio.engine.core import Engine
-from bunqueue_trio.engine.state import PendingChangeError
-from bunqueue_trio.errors import CommandError, InvariantError, LimitError, StateError
+from bunqueue_trio.errors import InvariantError, LimitError, StateError
 from bunqueue_trio.logs import get_logger
 from bunqueue_trio.model.commands import Pull, PullBatch, Push, PushBatch, WaitJob
-from bunqueue_trio.model.entries import CompletedJob, DlqEntry
+from bunqueue_trio.model.entries import CompletedJob
+from bunqueue_trio.model.events import SystemEvent
 from bunqueue_trio.model.instant import Now
 from bunqueue_trio.model.job import Job, JobState
-from bunqueue_trio.model.replies import CountReply, ErrorReply, Reply
+from bunqueue_trio.model.replies import CountReply, Reply
 from bunqueue_trio.protocol.push_checks import BatchEntryError
 from bunqueue_trio.protocol.wire import CHECKS
+from bunqueue_trio.server.answering import Request
 from bunqueue_trio.server.events import Events
 from bunqueue_trio.server.file_reads import FileReader, FileReads
+from bunqueue_trio.server.flush_figures import FlushFigures
 from bunqueue_trio.server.job_waits import JobWaits
 from bunqueue_trio.server.latencies import Latencies
 from bunqueue_trio.server.monitoring import Monitoring
@@ -33,6 +35,7 @@ from bunqueue_trio.server.waiting import Client, Waiter, Waiting, empty_reply
 
 if TYPE_CHECKING:
     from bunqueue_trio.clock import Clock
+    from bunqueue_trio.storage.batch import Batch
 
 log = get_logger("Queue")
 
@@ -92,13 +95,16 @@ class Broker:
         self.internal_error_since_wall_ms: float | None = None
         self.rooms: dict[type, Callable[[Any, Now], Reply]] = {}
         """Who carries out the commands that are not the engine's: they touch no job, and are answered at once."""
-        self._last_client_id = 0
+        self._last_client_id: int | None = None
         self._became_idle = trio.Event()
         self._flush_ended = trio.Event()
         self._find_completed = find_completed
         self.read_completed = reader.read_completed
         self._next_timer_mono_ms = float("inf")
         self.latencies = Latencies()
+        self.flush_figures = FlushFigures()
+        self.batch_in_flight: Batch | None = None
+        """What the flush under way is writing."""
         self._executed, self._promised = self.latencies.executed, self.latencies.promised
         self.events = Events(engine.listen)
         engine.workers.timeout_ms = worker_timeout_ms
@@ -189,6 +195,12 @@ class Broker:
             happened, state.events = state.events, []
             self.events.publish(happened)
 
+    def announce(self, event: str, data: dict[str, Any]) -> None:
+        """Something has happened that is about no job: tell those who listen."""
+        if self.events.is_listened_to:
+            self.publish_events()
+            self.events.publish([SystemEvent(event, self.clock.now().wall_ms, data)])
+
     def _measure_turn(self, started_ms: float | None) -> None:
         ended_ms = self.clock.stopwatch_ms()
         began_ms = ended_ms if started_ms is None else started_ms
@@ -238,26 +250,16 @@ class Broker:
         Returns:
             Its reply, an `ErrorReply` when it was refused.
 
-        Cancel: what is staged commits all the same.
+        Cancel: what is staged commits all the same; what was pulled goes back.
         """
-        while True:
-            now = self.clock.now()
-            try:
-                reply = self.execute(command, None, now)
-                break
-            except PendingChangeError:
-                await self.wait_for_flush()
-            except CommandError as error:
-                return ErrorReply(error=str(error))
-        assert isinstance(reply, Reply)  # without a client nothing is parked
-        if not self.waits_for_commit:
-            self.after_turn(now)
-            return reply
-        verdict, ticket = Verdict(), self.ticket
-        ticket.add(verdict, reply)
-        self.after_turn(now)
-        await ticket.wait()
-        return verdict.reply
+        request = Request(self, command)
+        try:
+            return await request.carry_out()
+        except trio.Cancelled:
+            request.give_back()
+            raise
+        finally:
+            request.keep()
 
     async def carry_out(self, stage: Callable[[Now], int]) -> Reply:
         """Let *stage* stage changes, and wait until they have committed.
@@ -310,18 +312,11 @@ class Broker:
 
     # what only HTTP asks for
 
-    def dead_letters(self, queue: str) -> list[DlqEntry]:
-        """The dead letters of a queue, oldest first."""
-        return self.engine.queries.dead_letters(queue)
-
-    def dead_letter_statistics(self, queue: str) -> dict[str, Any]:
-        """Their number by reason, and their times."""
-        return self.engine.queries.dead_letter_statistics(queue, self.clock.now())
-
     # connections
 
     def connect(self, client: Client) -> None:
         """A client may hold leases from now on."""
+        assert client.id is not None
         self.engine.connect(client.id)
 
     def disconnect(self, client: Client, parked: list[Waiter]) -> None:
@@ -330,8 +325,22 @@ class Broker:
             self._release(waiter)
         if self.has_ended:
             return  # jobs that are still active stay so in the file, and the next start recovers them (PD-9)
+        assert client.id is not None
         now = self.clock.now()
         self.engine.disconnect(client.id, now)
+        self.after_turn(now)
+        self._note_idle()
+
+    def send_nobody(self, waiter: Waiter) -> None:
+        """A parked command waits no longer, and needs no answer."""
+        self._release(waiter)
+
+    def take_undelivered(self, client_id: int) -> None:
+        """What a client without a connection was leased has not reached it: back to the queue, as if never pulled."""
+        if self.has_ended:
+            return
+        now = self.clock.now()
+        self.engine.take_undelivered(client_id, now)
         self.after_turn(now)
         self._note_idle()
 

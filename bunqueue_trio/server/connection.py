@@ -5,16 +5,16 @@ from __future__ import annotations
 import trio
 
 from bunqueue_trio.config import MAX_FRAME_BYTES, Config
-from bunqueue_trio.errors import FrameTooLargeError, StorageError
+from bunqueue_trio.errors import FrameTooLargeError
 from bunqueue_trio.logs import get_logger
-from bunqueue_trio.model.questions import Question
 from bunqueue_trio.model.replies import ErrorReply
 from bunqueue_trio.protocol.codec import encode_frame
 from bunqueue_trio.protocol.framing import FrameBuffer
 from bunqueue_trio.server.broker import Broker
+from bunqueue_trio.server.holding import Hold, see_through
 from bunqueue_trio.server.lingering import Lingering
 from bunqueue_trio.server.outbox import Outbox
-from bunqueue_trio.server.session import Hold, Session
+from bunqueue_trio.server.session import Session
 from bunqueue_trio.server.stream import READ_BYTES, TcpStream
 
 log = get_logger("TCP")
@@ -32,10 +32,13 @@ async def serve_connection(stream: TcpStream, broker: Broker, config: Config) ->
     async with trio.open_nursery() as nursery:
         connection = Connection(stream, broker, config, nursery)
         connection.session.open()
+        about = {"clientId": str(connection.session.id), "transport": "tcp"}
+        broker.announce("client:connected", about)
         try:
             await connection.run()
         finally:
             connection.session.close()
+            broker.announce("client:disconnected", about)
             stream.close()
             nursery.cancel_scope.cancel(reason="connection closed")
 
@@ -67,7 +70,7 @@ class Connection:
         while data := await self._receive():
             hold = self._take(data)
             if hold is not None:
-                await self._go_on(hold)
+                await see_through(session, broker, hold)
             if self._frames.fault is not None:
                 await self._reject(self._frames.fault)
                 return
@@ -134,43 +137,12 @@ class Connection:
         allowed_s = self._idle_timeout_s * (1 + self._partial_bytes // PROGRESS_BYTES)
         return min(now_s + self._idle_timeout_s, self._partial_since_s + allowed_s)
 
-    async def _go_on(self, hold: Hold | None) -> None:
-        """Wait for what the session needs and let it go on, until it needs nothing."""
-        while hold is not None:
-            if hold.work is not None:
-                await self.session.do_work(hold.work)
-            elif hold.read is not None:
-                await self._read_file()
-            elif hold.ids is None:
-                await self._broker.wait_for_flush()
-            elif hold.ids:
-                try:
-                    await self._broker.learn(hold.ids)
-                except StorageError as error:
-                    log.error("The data file cannot be read", error=str(error))
-                    self.session.refuse_next(f"Storage unavailable: {error}")
-            hold = self.session.run(self._broker.clock.now())
-            self._broker.engine.clear_facts()  # a fact is as old as its look-up: the next command makes its own
-
-    async def _read_file(self) -> None:
-        """The session's next command needs an answer from the file."""
-
-        def ask() -> Question | None:
-            hold = self.session.run(self._broker.clock.now())
-            return None if hold is None or hold.read is None else hold.read.question
-
-        try:
-            await self._broker.file_reads.answer(ask)
-        except StorageError as error:
-            log.error("The data file cannot be read", error=str(error))
-            self.session.refuse_next(f"Storage unavailable: {error}")
-
     def _resume(self) -> None:
         """A parked pull has ended: commands that waited for its slot may run, and more may be read."""
         self._nursery.start_soon(self._use_slot)
 
     async def _use_slot(self) -> None:
-        await self._go_on(Hold([]))
+        await see_through(self.session, self._broker, Hold([]))
         freed, self._slot_freed = self._slot_freed, trio.Event()  # only now: the reader looks at what is left behind
         freed.set()
 

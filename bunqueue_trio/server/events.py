@@ -4,9 +4,11 @@ The engine hands events over as a list that it collects only while somebody list
 begins and ends (``None`` in place of the list afterwards), and once per turn the broker calls `publish` with what was
 collected. So nothing is built, and nothing is looked at, while nobody listens.
 
-Two kinds of listeners:
+Four kinds of listeners:
 
 - a `Listener` takes each list at once, on the spot (webhooks: who is to be told is decided when the event occurs);
+- an `Audience` is a listener behind which any number of subscribers stand, and that sees to their buffers itself;
+- a follower, a `Listener` too, makes further events for subscribers, and is asleep while there are none;
 - a `Subscription` is a bounded buffer between `publish` and a task that sends at its own pace. A subscriber that lets
   it fill is closed, with what it has not read: a stream with holes would look like one without, and a client that is
   cut off knows that it has to ask anew. Nobody else is held up by it.
@@ -36,6 +38,15 @@ class Listener(Protocol):
 
     def take(self, events: Sequence[Event]) -> None:
         """Look at each event. Must not block, and must not raise for anything that an event may hold."""
+        ...
+
+
+class Audience(Listener, Protocol):
+    """Takes events for subscribers of its own."""
+
+    @property
+    def member_count(self) -> int:
+        """How many there are."""
         ...
 
 
@@ -125,16 +136,18 @@ class Events:
         """Subscribers that were closed because they were too slow."""
         self._listeners: list[Listener] = []
         self._subscriptions: dict[Subscription, None] = {}
+        self._audiences: list[Audience] = []
+        self._followers: list[Listener] = []
 
     @property
     def is_listened_to(self) -> bool:
         """Whether there is any reason to make events."""
-        return bool(self._listeners or self._subscriptions)
+        return bool(self._listeners or self._subscriptions or self._audiences)
 
     @property
     def subscriber_count(self) -> int:
-        """How many subscriptions are open."""
-        return len(self._subscriptions)
+        """How many subscriptions are open, those of audiences included."""
+        return len(self._subscriptions) + sum(audience.member_count for audience in self._audiences)
 
     def publish(self, events: Sequence[Event]) -> None:
         """Give *events* to everybody who listens, in order. Never blocks.
@@ -150,6 +163,11 @@ class Events:
             if not all(map(subscription.offer, events)):
                 self.cut_off_count += 1
                 self._drop(subscription)
+        for audience in tuple(self._audiences):
+            audience.take(events)
+        if self._followers and self.subscriber_count:
+            for follower in self._followers:
+                follower.take(events)
         for listener in tuple(self._listeners):
             listener.take(events)
 
@@ -158,6 +176,22 @@ class Events:
         if listener not in self._listeners:
             with self._change():
                 self._listeners.append(listener)
+
+    def add_audience(self, audience: Audience) -> None:
+        """*audience* gets every list from now on, before other listeners. Again changes nothing."""
+        if audience not in self._audiences:
+            with self._change():
+                self._audiences.append(audience)
+
+    def remove_audience(self, audience: Audience) -> None:
+        """*audience* gets nothing more; one that is unknown is no error."""
+        if audience in self._audiences:
+            with self._change():
+                self._audiences.remove(audience)
+
+    def add_follower(self, follower: Listener) -> None:
+        """*follower* gets every list while there are subscribers; it alone is no reason to make events."""
+        self._followers.append(follower)
 
     def remove(self, listener: Listener) -> None:
         """*listener* gets nothing more; one that is unknown is no error."""

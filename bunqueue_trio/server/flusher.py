@@ -134,11 +134,13 @@ class Flusher:
         broker.first_dirty_mono_ms = None
         broker.is_flushing = True
         changes = broker.engine.take_changes()
+        row_count = changes.row_count
         snapshot = take_snapshot(changes, broker.clock.now().wall_ms)
         if self._failures:
             # An empty transaction succeeds on a full disk too: write and take back a row, or its success shows nothing.
             snapshot.batch.finished.append(PROBE_ID)
             snapshot.batch.finished_gone.append(PROBE_ID)
+        broker.batch_in_flight = snapshot.batch
         try:
             report = await self._store.commit(snapshot.batch)
         except StorageError as error:
@@ -157,11 +159,14 @@ class Flusher:
             newer, broker.ticket = broker.ticket, ticket
             ticket.absorb(newer)
             raise
+        finally:
+            broker.batch_in_flight = None
         now = broker.clock.now()
         broker.is_flushing = False
         broker.engine.committed(changes, now, missing=report.missing, kept=report.kept)
         broker.engine.forgotten(report.forgotten)
         self.flush_count += 1
+        broker.flush_figures.succeeded(row_count, report.duration_ms)
         self.last_commit_ms = report.duration_ms
         self._failures = 0
         self._has_alarmed = False
@@ -177,6 +182,7 @@ class Flusher:
         now = broker.clock.now()
         self._failures += 1
         self.failed_count += 1
+        broker.flush_figures.failed_count += 1
         was_degraded = broker.storage_health.is_degraded
         broker.storage_health.failed(error, now.wall_ms)
         broker.engine.rejected(changes, lambda: snapshot.restore(broker.engine.state.changes), now, error=str(error))

@@ -6,20 +6,24 @@ Source: HTTP, "GET /prometheus"; HD-8, R264.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import accumulate, islice
+from itertools import accumulate
 from typing import Final
 
-from msgspec import Struct
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
+from bunqueue_trio.engine.ages import Ages
 from bunqueue_trio.engine.queue_state import QueueState
 from bunqueue_trio.engine.state import State
 from bunqueue_trio.engine.workers import totals
-from bunqueue_trio.server.latencies import BOUNDS_MS, Histogram, Latencies
+from bunqueue_trio.model.instant import Now
+from bunqueue_trio.server.facts import Facts
+from bunqueue_trio.server.histograms import Histogram
+from bunqueue_trio.server.latencies import Latencies
 
-MAX_QUEUES = 1_000  # five series each; queues named after users must not flood the monitoring (HD-8)
+MAX_QUEUES = 1_000  # six series each; queues named after users must not flood the monitoring (HD-8)
+LOOKS_MAX = 50_000  # at jobs, for the ages of the oldest: 5 ms
 _OF_QUEUES: Final[dict[str, tuple[str, Callable[[QueueState], int]]]] = {
     "waiting": ("Ready jobs of priority 0 and below", lambda queue: queue.waiting_count),
     "prioritized": ("Ready jobs of a priority above 0", lambda queue: queue.prioritized_count),
@@ -27,55 +31,44 @@ _OF_QUEUES: Final[dict[str, tuple[str, Callable[[QueueState], int]]]] = {
     "active": ("Jobs being run", lambda queue: queue.active_count),
     "dlq": ("Dead letters", lambda queue: len(queue.letters)),
 }
-_LES: Final = [f"{bound:g}" for bound in BOUNDS_MS] + ["+Inf"]
-
-
-class WebhookFacts(Struct, frozen=True, kw_only=True, gc=False):
-    """What there is of webhooks now, and what has become since start of the events meant for them.
-
-    An event counts once per webhook. ``dropped`` are those of ``failed`` for which there was no room.
-    """
-
-    total: int = 0
-    enabled: int = 0
-    waiting: int = 0
-    delivered: int = 0
-    failed: int = 0
-    dropped: int = 0
-
-
-class Facts(Struct, frozen=True, kw_only=True, gc=False):
-    """What the engine does not know."""
-
-    uptime_s: int
-    worker_count: int
-    active_worker_count: int
-    cron_count: int
-    webhooks: WebhookFacts
 
 
 class EngineCollector(Collector):
     """One look at the counters, as families of the official client library. Changes nothing.
 
-    Queues are listed in the order of their first use, 1,000 at the most; ``bunqueue_queues_not_listed`` says how many
-    more there are, and is left out while there are none.
+    Queues are listed in the order of their first use, at most *max_queues*; ``bunqueue_queues_not_listed`` says how
+    many more there are, and is left out while there are none.
     """
 
-    def __init__(self, state: State, latencies: Latencies, facts: Facts) -> None:
+    def __init__(
+        self, state: State, latencies: Latencies, facts: Facts, now: Now, *, max_queues: int = MAX_QUEUES
+    ) -> None:
         self._state = state
         self._latencies = latencies
         self._facts = facts
+        self._now = now
+        self._max_queues = max_queues
 
     def collect(self) -> Iterator[Metric]:
-        """The families in the order of the wire."""
+        """The families in the order of the wire, and ours after them."""
+        known = [queue for queue in self._state.queues.values() if queue.is_known]
+        listed = known[: self._max_queues]
+        labels = [{"queue": queue.name} for queue in listed]  # shared, so that each is turned into text once
         yield from self._jobs()
         yield from self._server()
-        yield from self._queues()
+        yield from self._queues(listed, labels)
         latencies = self._latencies
         yield _histogram("push_duration_ms", "Time of a push inside the server, its commit included", latencies.push)
         yield _histogram("pull_duration_ms", "Time of a pull that delivered, its wait included", latencies.pull)
         yield _histogram("ack_duration_ms", "Time of an ACK inside the server, its commit included", latencies.ack)
         yield from self._webhook_events()
+        if len(known) > len(listed):
+            about = "Queues beyond those that have series of their own"
+            yield _gauge("queues_not_listed", about, len(known) - len(listed))
+        yield from self._ages(listed, labels)
+        yield from self._storage()
+        yield from self._losses()
+        yield from self._connections()
 
     def _jobs(self) -> Iterator[Metric]:
         gauges, totals = self._state.gauges, self._state.totals
@@ -103,26 +96,69 @@ class EngineCollector(Collector):
         yield _gauge("webhooks_enabled", "Webhooks that are on", facts.webhooks.enabled)
 
     def _webhook_events(self) -> Iterator[Metric]:
-        """Ours, so they come last."""
         facts = self._facts.webhooks
         yield _gauge("webhook_events_waiting", "Events that wait for a receiver or are on their way", facts.waiting)
         yield _counter("webhook_events_delivered_total", "Events that a receiver has taken", facts.delivered)
         yield _counter("webhook_events_failed_total", "Events given up, those without room included", facts.failed)
         yield _counter("webhook_events_dropped_total", "Events for which there was no room", facts.dropped)
 
-    def _queues(self) -> Iterator[Metric]:
-        listed = list(islice((q for q in self._state.queues.values() if q.is_known), MAX_QUEUES))
-        if not listed:
-            return
-        labels = [{"queue": queue.name} for queue in listed]  # shared, so that each is turned into text once
-        for state, (about, count_of) in _OF_QUEUES.items():
-            family = GaugeMetricFamily(f"bunqueue_queue_jobs_{state}", f"{about}, by queue", labels=["queue"])
-            family.samples = [
-                Sample(family.name, label, count_of(queue)) for label, queue in zip(labels, listed, strict=True)
-            ]
-            yield family
-        if len(listed) == MAX_QUEUES and (more := len(self._state.queues) - MAX_QUEUES):
-            yield _gauge("queues_not_listed", "Queues beyond those that have series of their own", more)
+    def _storage(self) -> Iterator[Metric]:
+        facts = self._facts.storage
+        yield _gauge("storage_degraded", "1 while the file refuses writes, else 0", int(facts.is_degraded))
+        yield _gauge("write_backlog_rows", "Rows that wait for the file", facts.backlog_rows)
+        yield _gauge("write_backlog_bytes", "Payload bytes of jobs that wait for the file", facts.backlog_bytes)
+        flushes = facts.flushes
+        yield _histogram("flush_duration_seconds", "Time of a transaction that carries changes", flushes.durations)
+        yield _histogram("flush_rows", "Rows of a transaction that carries changes", flushes.rows)
+        yield _counter("flush_failures_total", "Transactions that the file has refused", flushes.failed_count)
+        if facts.file is not None:
+            yield _gauge("data_file_bytes", "Size of the data file without its WAL", facts.file.data_bytes)
+            yield _gauge("wal_bytes", "Size of the WAL file", facts.file.wal_bytes)
+            age_s = round(facts.file.checkpoint_age_s, 3)
+            yield _gauge("wal_checkpoint_age_seconds", "Time since the WAL was last folded in as a whole", age_s)
+        if facts.backup_age_s is not None:
+            yield _gauge("backup_age_seconds", "Time since the last good backup was made", round(facts.backup_age_s, 3))
+
+    def _losses(self) -> Iterator[Metric]:
+        """What operators should hear of before their users do."""
+        totals = self._state.totals
+        about = "Jobs left waiting for a job that was removed; RemoveChildDependency lets them go"
+        yield _counter("jobs_orphaned_total", about, totals.orphaned)
+        yield _counter("dlq_evicted_total", "Dead letters that made room for newer ones", totals.letters_evicted)
+        yield _counter("dlq_expired_total", "Dead letters that grew too old", totals.letters_expired)
+        yield _counter("dlq_auto_retried_total", "Dead letters brought back by policy", totals.letters_retried)
+        about = "Subscribers of events that were cut off because they were too slow"
+        yield _counter("event_subscribers_cut_off_total", about, self._facts.cut_off_count)
+        live = self._facts.live
+        yield _gauge("sse_connections", "Open streams of server-sent events", live.sse)
+        yield _gauge("ws_connections", "Open WebSockets", live.ws)
+        yield _counter("ws_events_skipped_total", "Events lost by WebSockets that did not read", live.skipped)
+
+    def _connections(self) -> Iterator[Metric]:
+        """Ours too; left out where there are no doors."""
+        tallies = self._facts.tallies
+        if tallies:
+            is_open = GaugeMetricFamily("bunqueue_connections", "Open connections", labels=["transport"])
+            refused = CounterMetricFamily(
+                "bunqueue_connections_refused_total", "Connections turned away as one too many", labels=["transport"]
+            )
+            for transport, tally in tallies.items():
+                is_open.add_metric([transport], tally.connection_count)
+                refused.add_metric([transport], tally.refused_count)
+            yield is_open
+            yield refused
+
+    def _queues(self, listed: list[QueueState], labels: list[dict[str, str]]) -> Iterator[Metric]:
+        if listed:
+            for state, (about, count_of) in _OF_QUEUES.items():
+                yield _by_queue(f"jobs_{state}", f"{about}, by queue", labels, map(count_of, listed))
+
+    def _ages(self, listed: list[QueueState], labels: list[dict[str, str]]) -> Iterator[Metric]:
+        if listed:
+            ages = Ages(self._now, LOOKS_MAX)
+            seconds = [round(ages.oldest_ready_ms(queue) / 1000, 3) for queue in listed]
+            about = "Time since the run time of the oldest ready job, 0 if there is none, by queue"
+            yield _by_queue("oldest_waiting_age_seconds", about, labels, seconds)
 
 
 def exposition(families: Iterable[Metric]) -> str:
@@ -169,10 +205,17 @@ def _counter(name: str, about: str, value: float) -> Metric:
     return CounterMetricFamily(f"bunqueue_{name}", about, value)
 
 
+def _by_queue(name: str, about: str, labels: list[dict[str, str]], values: Iterable[float]) -> Metric:
+    family = GaugeMetricFamily(f"bunqueue_queue_{name}", about, labels=["queue"])
+    family.samples = [Sample(family.name, label, value) for label, value in zip(labels, values, strict=True)]
+    return family
+
+
 def _histogram(name: str, about: str, histogram: Histogram) -> Metric:
     family = Metric(f"bunqueue_{name}", about, "histogram")
-    for le, count in zip(_LES, accumulate(histogram.counts), strict=True):
+    les = [*(f"{bound:g}" for bound in histogram.bounds), "+Inf"]
+    for le, count in zip(les, accumulate(histogram.counts), strict=True):
         family.add_sample(f"{family.name}_bucket", {"le": le}, count)
-    family.add_sample(f"{family.name}_sum", {}, histogram.sum_ms)
+    family.add_sample(f"{family.name}_sum", {}, histogram.sum)
     family.add_sample(f"{family.name}_count", {}, histogram.count)
     return family

@@ -16,6 +16,7 @@ from bunqueue_trio.model.health import (
     WalUse,
 )
 from bunqueue_trio.server.broker import Broker
+from bunqueue_trio.server.live import Live
 from bunqueue_trio.server.store import Store
 from bunqueue_trio.server.tcp import TcpServer
 
@@ -29,6 +30,8 @@ class Reporting:
         self._tcp = tcp
         self._started_s = trio.current_time()
         self.is_serving = False
+        self.live: Live | None = None
+        """Set once there is one; it asks for reports itself."""
 
     @property
     def is_ready(self) -> bool:
@@ -50,11 +53,19 @@ class Reporting:
             uptime=int(trio.current_time() - self._started_s),
             version=__version__,
             queues=self._totals(),
-            connections=ConnectionCounts(tcp=self._tcp.connection_count),
+            connections=self._connections(),
             memory=measure_memory(),
             wal=UNSET if self._store.is_in_memory else self._wal(),
             reasons=reasons or UNSET,
             storage=UNSET if storage is None else storage,
+        )
+
+    def _connections(self) -> ConnectionCounts:
+        live = self.live
+        return ConnectionCounts(
+            tcp=self._tcp.connection_count,
+            ws=0 if live is None else live.socket_count,
+            sse=0 if live is None else live.reader_count,
         )
 
     def _wal(self) -> WalUse:

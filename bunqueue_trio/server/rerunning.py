@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from bunqueue_trio.engine.state import PendingChangeError
 from bunqueue_trio.errors import StateError, StorageError
 from bunqueue_trio.logs import get_logger
 from bunqueue_trio.model.replies import CountReply, ErrorReply, Reply
-from bunqueue_trio.server.broker import Broker
+
+if TYPE_CHECKING:
+    from bunqueue_trio.server.broker import Broker
 
 log = get_logger("Queue")
 

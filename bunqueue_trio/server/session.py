@@ -7,18 +7,13 @@ up those behind it until the commit; a pull that waits holds up nobody until fif
 
 from __future__ import annotations
 
-import hmac
 from collections import deque
 from collections.abc import Awaitable, Callable
-from functools import partial
 from itertools import count
 from typing import Any
 
 from bunqueue_trio import __version__
 from bunqueue_trio.config import Config
-from bunqueue_trio.engine.reading import ReadNeededError
-from bunqueue_trio.engine.reruns import PagesNeededError
-from bunqueue_trio.engine.state import FactsNeededError, PendingChangeError
 from bunqueue_trio.errors import CommandError, InvariantError, MalformedFrameError, UnknownCommandError
 from bunqueue_trio.logs import get_logger
 from bunqueue_trio.model.commands import (
@@ -42,7 +37,8 @@ from bunqueue_trio.model.instant import Now
 from bunqueue_trio.model.replies import ErrorReply, HelloReply, Reply
 from bunqueue_trio.protocol.codec import decode_command, encode_frame, string_req_id
 from bunqueue_trio.server.broker import MAX_PARKED, Broker, Parked
-from bunqueue_trio.server.rerunning import rerun_completed
+from bunqueue_trio.server.holding import HOLDS, Hold, hold_of
+from bunqueue_trio.server.roles import Role, Tokens, permitted, refusal
 from bunqueue_trio.server.throttle import Throttle
 from bunqueue_trio.server.waiting import Waiter
 
@@ -71,28 +67,6 @@ CAPABILITIES = ["pipelining"]
 _ids = count(1)
 
 
-class Hold:
-    """Why a session cannot go on for now.
-
-    ``ids`` must be looked up in the file; None: wait for the flush. With ``work`` the command in front takes several
-    turns: hand it to `Session.do_work`. With ``read`` the file has to answer: run the session within
-    `FileReads.answer`, and once more after it; then ``read.question`` is what it asks.
-    """
-
-    __slots__ = ("ids", "read", "work")
-
-    def __init__(
-        self,
-        ids: list[str] | None = None,
-        *,
-        work: Callable[[], Awaitable[Reply]] | None = None,
-        read: ReadNeededError | None = None,
-    ) -> None:
-        self.ids = ids
-        self.work = work
-        self.read = read
-
-
 class Session:
     """Protocol state of one connection.
 
@@ -100,15 +74,24 @@ class Session:
         send: delivers encoded frames; must not block.
         on_slot: called when a parked pull has ended while commands wait behind it; whoever runs the session calls
             `run` soon.
+        granted: what the client may do whose token, and whose rate, somebody else has seen to.
     """
 
     def __init__(
-        self, broker: Broker, config: Config, send: Callable[[bytes], None], on_slot: Callable[[], None]
+        self,
+        broker: Broker,
+        config: Config,
+        send: Callable[[bytes], None],
+        on_slot: Callable[[], None],
+        *,
+        granted: Role | None = None,
     ) -> None:
         self.id = next(_ids)
         self._broker = broker
-        self._tokens = tuple(token.encode() for token in config.auth_tokens)
-        self._throttle = Throttle(config.rate_limit_max_requests, config.rate_limit_window_ms)
+        self._tokens = Tokens(config)
+        self._throttle: Throttle | None = None
+        if granted is None:
+            self._throttle = Throttle(config.rate_limit_max_requests, config.rate_limit_window_ms)
         self._send = send
         self._on_slot = on_slot
         self._commands: deque[Any] = deque()
@@ -116,7 +99,14 @@ class Session:
         self._out: list[bytes] = []
         self._in_turn = False
         self._is_at_work = False  # somebody awaits the work of a `Hold`
-        self.is_authenticated = not self._tokens
+        self.roles = Role(0)
+        self.is_authenticated = False
+        self._may_do_all = False
+        self._permitted: frozenset[type] = frozenset()
+        if granted is None and self._tokens.is_empty:
+            granted = Role.ALL
+        if granted is not None:
+            self._grant(granted)
         self.unconfirmed_count = 0
 
     @property
@@ -143,7 +133,7 @@ class Session:
 
     def receive(self, frames: list[bytes], now: Now) -> None:
         """Take complete frames. Those that are no commands are answered at once, whatever waits in front of them."""
-        admitted = self._throttle.admit(now.mono_ms, len(frames))
+        admitted = len(frames) if self._throttle is None else self._throttle.admit(now.mono_ms, len(frames))
         for body in frames if admitted == len(frames) else frames[:admitted]:
             try:
                 self._commands.append(decode_command(body))
@@ -152,6 +142,8 @@ class Session:
                 self._refuse(text, error.req_id)
             except MalformedFrameError as error:
                 self._refuse(str(error), error.req_id)
+        if admitted < len(frames):
+            self._broker.announce("ratelimit:hit", {"clientId": str(self.id)})
         for body in frames[admitted:]:
             self._refuse("Rate limit exceeded", string_req_id(body))
 
@@ -220,15 +212,10 @@ class Session:
                 return Hold()
             try:
                 reply = self._execute(command, now)
-            except PendingChangeError:
-                return Hold()
-            except FactsNeededError as needed:
-                return Hold(needed.ids)
-            except PagesNeededError as needed:
-                self._is_at_work = True
-                return Hold(work=partial(rerun_completed, self._broker, needed.queue))
-            except ReadNeededError as needed:
-                return Hold(read=needed)
+            except HOLDS as needed:
+                hold = hold_of(needed, self._broker)
+                self._is_at_work = hold.work is not None
+                return hold
             except CommandError as error:
                 reply = ErrorReply(error=str(error))
             except InvariantError:
@@ -249,8 +236,11 @@ class Session:
         kind = type(command)
         if kind is Auth:
             return self._authenticate(command)
-        if not self.is_authenticated:
-            return ErrorReply(error="Not authenticated")
+        if not self._may_do_all:
+            if not self.is_authenticated:
+                return ErrorReply(error="Not authenticated")
+            if kind not in self._permitted:
+                return ErrorReply(error=refusal(kind))
         if kind is Hello:
             return HelloReply(
                 protocol_version=PROTOCOL_VERSION, capabilities=CAPABILITIES, server="bunqueue", version=__version__
@@ -270,12 +260,19 @@ class Session:
 
     def _authenticate(self, command: Auth) -> Reply:
         given = command.token if isinstance(command.token, str) else ""
-        presented = given.encode("utf-8", "surrogatepass")
-        matches = [hmac.compare_digest(presented, token) for token in self._tokens]
-        if not any(matches):
+        roles = self._tokens.roles_of(given.encode("utf-8", "surrogatepass"))
+        if roles is None:
+            self._broker.announce("auth:failed", {"clientId": str(self.id)})
             return ErrorReply(error="Invalid token")
-        self.is_authenticated = True
+        # The last token that was accepted decides, also where it may do less than the one before.
+        self._grant(roles)
         return Reply()
+
+    def _grant(self, roles: Role) -> None:
+        self.roles = roles
+        self.is_authenticated = True
+        self._permitted = permitted(roles)
+        self._may_do_all = roles == Role.ALL
 
     # replies out
 

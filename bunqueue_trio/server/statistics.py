@@ -9,12 +9,15 @@ import trio
 from bunqueue_trio.logs import get_logger
 from bunqueue_trio.memory import measure_memory
 from bunqueue_trio.server.broker import Broker
+from bunqueue_trio.server.live import Live
 from bunqueue_trio.server.tcp import TcpServer
 
 log = get_logger("Stats")
 
 
-async def run_statistics(broker: Broker, tcp: TcpServer, *, interval_ms: int, worker_timeout_ms: int) -> None:
+async def run_statistics(
+    broker: Broker, tcp: TcpServer, live: Live, *, interval_ms: int, worker_timeout_ms: int
+) -> None:
     """Log one line per interval. Returns only when cancelled.
 
     Source: configuration, "Lines worth keeping word for word".
@@ -35,8 +38,8 @@ async def run_statistics(broker: Broker, tcp: TcpServer, *, interval_ms: int, wo
             completed=broker.engine.completed_count,
             dlq=gauges.dead,
             tcp=tcp.connection_count,
-            ws=0,
-            sse=0,
+            ws=live.socket_count,
+            sse=live.reader_count,
             workers=f"{alive}/{len(state.workers)}",
             mem=f"{memory.heap_used}MB/{memory.heap_total}MB",
             rss=f"{memory.rss}MB",

@@ -17,6 +17,7 @@ import trio
 from bunqueue_trio.errors import StartError, StorageError
 from bunqueue_trio.logs import get_logger
 from bunqueue_trio.model.entries import CompletedJob
+from bunqueue_trio.server.facts import FileFacts
 from bunqueue_trio.server.writer import WorkThread
 from bunqueue_trio.storage import connection as db
 from bunqueue_trio.storage import reads, writes
@@ -111,6 +112,17 @@ class Store:
             return shutil.disk_usage(os.path.dirname(os.path.abspath(self.path))).free
         except OSError:
             return 0
+
+    def facts(self) -> FileFacts | None:
+        """Sizes for the metrics; None in memory. Cost: one system call."""
+        if self.is_in_memory:
+            return None
+        try:
+            data_bytes = os.stat(self.path).st_size
+        except OSError:  # `commit` will say so
+            data_bytes = 0
+        age_s = trio.current_time() - self.checkpointed_mono_s
+        return FileFacts(data_bytes=data_bytes, wal_bytes=self.wal_bytes, checkpoint_age_s=age_s)
 
     async def find_completed(self, ids: list[str]) -> dict[str, CompletedJob | None]:
         """Those of *ids* that completed and whose row is still in the file; None for the others."""

@@ -16,9 +16,12 @@ from bunqueue_trio.model.replies import JobReply, JobsReply, Reply
 
 
 class Client(Protocol):
-    """Where a parked command came from."""
+    """Where a parked command came from. ``id`` is None for somebody without a connection, who can hold nothing."""
 
-    id: int
+    @property
+    def id(self) -> int | None:
+        """What jobs are leased to, and workers belong to."""
+        ...
 
     @property
     def is_waiting(self) -> bool:

@@ -11,6 +11,7 @@ from bunqueue_trio.model.entries import DEFAULT_SETTINGS, QueueSettings
 from bunqueue_trio.model.job import ChildFailures, Job, JobRecord, JobState, TimelineEntry, replace
 from bunqueue_trio.model.transitions import (
     Amendment,
+    CompletedRemoval,
     CronChange,
     Removal,
     SettingsChange,
@@ -65,7 +66,7 @@ def take_snapshot(changes: Changes, wall_ms: float) -> Snapshot:
                 batch.crons_gone.append(change.name)
             else:
                 batch.crons.append(cron_row(change.job))
-        else:
+        elif isinstance(change, CompletedRemoval):
             batch.deleted += change.ids
             batch.finished += change.kept_ids
     for job in changes.jobs:

@@ -15,9 +15,11 @@ from werkzeug.exceptions import HTTPException
 
 from bunqueue_trio.logs import get_logger
 from bunqueue_trio.model.health import HealthReport
+from bunqueue_trio.web.responses import WholeResponses
+from bunqueue_trio.web.transport import Websockets
 
 ANY_METHOD = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"]
-# Bodies are read before it is known who sends them; larger payloads travel over TCP.
+# A body may not fill the memory of a server that nobody has authenticated to; `gate` lets others send more.
 MAX_BODY_BYTES = 65_536
 
 log = get_logger("HTTP")
@@ -49,9 +51,12 @@ def create_app(source: HealthSource, rooms: Sequence[Routes] = ()) -> QuartTrio:
 
     Args:
         source: Asked anew for every probe.
-        rooms: Further groups of routes.
+        rooms: Further groups of routes; the gate, if there is one, comes first.
     """
     app = QuartTrio("bunqueue_trio")
+    app.asgi_http_class = WholeResponses
+    app.asgi_websocket_class = Websockets
+    app.url_map.merge_slashes = False
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY_BYTES
     app.register_error_handler(HTTPException, _refuse)
     app.register_error_handler(Exception, _report_error)

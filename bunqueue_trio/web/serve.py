@@ -1,26 +1,39 @@
-"""Hypercorn as a guest in our nursery: the listener is ours, the signals are ours, and it says nothing."""
+"""Hypercorn as a guest in our nursery: the doors are ours, the signals are ours, and it says nothing.
+
+Of Hypercorn only the connection is used. Its own loop accepts without end, counts nobody, and can refuse newcomers only
+together with dropping idle connections.
+"""
 
 import logging
-import math
 import os
 import socket
+import ssl
+import stat
 from collections.abc import Sequence
+from contextlib import suppress
 
 import hypercorn.config
-import hypercorn.trio
 import trio
-from hypercorn.typing import ASGISendCallable, ASGISendEvent
-from quart import Request
-from quart_trio.asgi import TrioASGIHTTPConnection
+from hypercorn.app_wrappers import ASGIWrapper
+from hypercorn.trio.lifespan import Lifespan
+from hypercorn.trio.tcp_server import TCPServer
+from hypercorn.trio.worker_context import WorkerContext
+from hypercorn.typing import ConnectionState
 
-from bunqueue_trio.errors import InvariantError
 from bunqueue_trio.logs import get_logger
+from bunqueue_trio.server.door import BACKLOG, Door, Tally
 from bunqueue_trio.web.probes import HealthSource, Routes, create_app
 
+MAX_MESSAGE_BYTES = 2 << 20  # of a WebSocket: twice what is taken, so that we say why before Hypercorn says nothing
 KEEP_ALIVE_S = 10.0  # Wire: the reference drops a silent connection after 10 to 12 s
-LAST_PIECE_S = 5.0  # so long may a client take to read the end of its answer
-BACKLOG = 1024
-NO_SUCH_PATH = "/-"
+MAX_CONNECTIONS = 10_000
+_TOO_MANY = b'{"ok":false,"error":"Too many connections"}'
+FAREWELL = (
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: close\r\n"
+    b"Retry-After: 1\r\nContent-Length: %d\r\n\r\n%b" % (len(_TOO_MANY), _TOO_MANY)
+)
+
+Stream = trio.SocketStream | trio.SSLStream[trio.SocketStream]
 
 
 async def serve_http(
@@ -30,123 +43,156 @@ async def serve_http(
     stop: trio.Event,
     grace_s: float,
     *,
+    path: str | None = None,
     closing: trio.Event | None = None,
     rooms: Sequence[Routes] = (),
+    tls: ssl.SSLContext | None = None,
+    limit: int = MAX_CONNECTIONS,
+    tally: Tally | None = None,
     task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve HTTP on *host*:*port* until *stop* is set; then requests in flight have *grace_s* seconds to end.
 
+    With *path* the server listens on a Unix socket of that name instead; the file is removed in the end. With *tls* the
+    listener speaks TLS only. Connections beyond *limit* are answered with 503; *tally* counts both.
+
     From *closing* on new connections are refused, while those that are open are served until *stop* (R280, H3).
     ``task_status.started`` gets the bound port once connections are accepted (of the first address, where *host* has
-    several and *port* is 0).
+    several and *port* is 0; 0 for a Unix socket).
 
     Raises:
         OSError: The address cannot be bound or resolved; nothing stays bound.
-        InvariantError: The server ended although *stop* was not set.
 
     Cancel: closes the listener and all connections at once.
     """
-    sockets = await _bind(host, port)
+    listeners = await _bind(host, port) if path is None else [bind_path(path)]
+    inode = None if path is None else os.stat(path).st_ino
+    settings = _Settings()
+    context = WorkerContext(None)
+    app = ASGIWrapper(create_app(source, rooms))
+    lifespan = Lifespan(app, settings, {})
     try:
-        bound_port: int = sockets[0].getsockname()[1]
-        app = create_app(source, rooms)
-        app.asgi_http_class = _WholeResponses
-        async with trio.open_nursery() as nursery:
-            if closing is not None:
-                nursery.start_soon(_refuse_newcomers, closing, sockets)
-            await hypercorn.trio.serve(
-                app,
-                _Settings(sockets, grace_s),
-                shutdown_trigger=stop.wait,
-                mode="asgi",
-                task_status=_PortStatus(task_status, bound_port),
-            )
-            nursery.cancel_scope.cancel(reason="HTTP server ended")
+        async with trio.open_nursery() as lifespans:
+            await lifespans.start(lifespan.handle_lifespan)
+            await lifespan.wait_for_startup()
+            async with trio.open_nursery() as connections:
+                door = HttpDoor(app, settings, context, connections, limit, tls=tls, tally=tally)
+                async with trio.open_nursery() as doors:
+                    for listener in listeners:
+                        doors.start_soon(door.accept_from, listener)
+                    task_status.started(0 if path is not None else int(listeners[0].socket.getsockname()[1]))
+                    await (stop if closing is None else closing).wait()
+                    doors.cancel_scope.cancel(reason="closing")
+                await stop.wait()
+                await context.terminated.set()
+                connections.cancel_scope.deadline = trio.current_time() + grace_s
+            await lifespan.wait_for_shutdown()
     finally:
-        # Hypercorn closes what it has taken over; this is for an end before that.
-        for listening in sockets:
-            listening.close()
-    if not stop.is_set():
-        # It may return normally on an event of its own while its neighbours run on.
-        raise InvariantError("HTTP server ended on its own")
+        for listener in listeners:
+            listener.socket.close()
+        if path is not None and inode is not None:
+            _remove(path, inode)
 
 
-async def _bind(host: str, port: int) -> list[socket.socket]:
-    # Not left to Hypercorn, which leaks the socket when binding fails and never asks for a name's second address.
+class _Connection(TCPServer):
+    """A connection that is over once its client has gone; Hypercorn waits for its idle timer first."""
+
+    async def _read_data(self) -> None:
+        await super()._read_data()
+        await self.idle_task.stop()
+
+
+class HttpDoor(Door[Stream]):
+    """The door for HTTP clients: each connection is Hypercorn's."""
+
+    def __init__(
+        self,
+        app: ASGIWrapper,
+        settings: "_Settings",
+        context: WorkerContext,
+        sessions: trio.Nursery,
+        limit: int,
+        *,
+        tls: ssl.SSLContext | None = None,
+        tally: Tally | None = None,
+    ) -> None:
+        super().__init__("HTTP", sessions, limit, b"" if tls is not None else FAREWELL, tally=tally)
+        self._app = app
+        self._settings = settings
+        self._context = context
+        self._tls = tls
+
+    def open_stream(self, sock: socket.socket) -> Stream:
+        """Set up an accepted socket."""
+        stream = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
+        if self._tls is None:
+            return stream
+        return trio.SSLStream(stream, self._tls, server_side=True, https_compatible=True)
+
+    async def serve(self, stream: Stream) -> None:
+        """Requests, one after the other, until either side has enough."""
+        try:
+            await _Connection(self._app, self._settings, self._context, ConnectionState({}), stream)  # type: ignore[arg-type]
+        finally:
+            await trio.aclose_forcefully(stream)
+
+
+async def _bind(host: str, port: int) -> list[trio.SocketListener]:
     try:
-        listeners = await trio.open_tcp_listeners(port, host=host, backlog=BACKLOG)
+        return await trio.open_tcp_listeners(port, host=host, backlog=BACKLOG)
     except OSError as error:
         # The same kind of error, saying what it is about.
         raise type(error)(error.errno, f"Cannot listen on {host}:{port}: {error.strerror}") from error
-    return [socket.socket(fileno=listener.socket.detach()) for listener in listeners]
 
 
-async def _refuse_newcomers(closing: trio.Event, sockets: list[socket.socket]) -> None:
-    """Stop listening, behind the back of Hypercorn, which can only do so together with dropping idle connections.
+def bind_path(path: str) -> trio.SocketListener:
+    """Listen on a Unix socket; one that is there but that nobody answers on is replaced (C6).
 
-    The descriptors stay open and Hypercorn's, but from now on they are sockets at which nobody can arrive.
+    Raises:
+        OSError: somebody listens there, the file is no socket, or its folder cannot be used.
     """
-    await closing.wait()
-    for listening in sockets:
-        with socket.socket(listening.family, listening.type) as deaf:
-            os.dup2(deaf.fileno(), listening.fileno(), inheritable=False)
+    listening = socket.socket(socket.AF_UNIX)
+    try:
+        with suppress(FileNotFoundError):
+            if stat.S_ISSOCK(os.stat(path).st_mode) and not _is_answered(path):
+                os.unlink(path)
+        listening.bind(path)
+        listening.listen(BACKLOG)
+    except OSError as error:
+        listening.close()
+        # "AF_UNIX path too long" comes without a number.
+        raise OSError(error.errno, f"Cannot listen on {path}: {error.strerror or error}") from error
+    return trio.SocketListener(trio.socket.from_stdlib_socket(listening))
 
 
-class _WholeResponses(TrioASGIHTTPConnection):
-    """Lets the last piece of a response pass whole.
-
-    Cancel: Hypercorn ends a response by telling the application that the client is gone, upon which Quart-Trio cancels
-    the request, and with it the very call of Hypercorn that would go on to close the connection or to start the timer
-    of an idle one. So each connection would stay open for good.
-    """
-
-    def _create_request_from_scope(self, send: ASGISendCallable) -> Request:
+def _is_answered(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.setblocking(False)
         try:
-            return super()._create_request_from_scope(send)
-        except ValueError:
-            # A target such as "http://[" is no address of anything here, and no fault of ours worth a traceback.
-            self.scope["path"] = NO_SUCH_PATH
-            return super()._create_request_from_scope(send)
+            probe.connect(path)
+        except ConnectionRefusedError:
+            return False
+        except OSError:
+            pass  # its queue is full, or we may not ask: somebody may be there
+        return True
 
-    async def handle_request(  # type: ignore[override]  # Quart-Trio's own signature, not that of Quart
-        self, nursery: trio.Nursery, request: Request, send: ASGISendCallable
-    ) -> None:
-        """Answer *request*, with the end of the answer shielded from cancellation."""
 
-        async def send_whole(message: ASGISendEvent) -> None:
-            is_last = message["type"] == "http.response.body" and not message.get("more_body", False)
-            with trio.move_on_after(LAST_PIECE_S if is_last else math.inf, shield=is_last):
-                await send(message)
-
-        await super().handle_request(nursery, request, send_whole)
+def _remove(path: str, inode: int) -> None:
+    """Remove our socket, unless somebody else has put another one there."""
+    with suppress(OSError):
+        if os.stat(path).st_ino == inode:
+            os.unlink(path)
 
 
 class _Settings(hypercorn.config.Config):
-    """Hypercorn's settings, with sockets that are bound already."""
+    """Hypercorn's settings, as far as its connections read them."""
 
-    def __init__(self, sockets: list[socket.socket], grace_s: float) -> None:
-        self._sockets = sockets
-        self.graceful_timeout = grace_s
+    def __init__(self) -> None:
         self.keep_alive_timeout = KEEP_ALIVE_S
-        self.backlog = BACKLOG
+        self.websocket_max_message_size = MAX_MESSAGE_BYTES
         self.include_server_header = False
         self.accesslog = None
         self.errorlog = _quiet_logger()
-
-    def create_sockets(self) -> hypercorn.config.Sockets:
-        """Hand over the bound sockets as the plain ones."""
-        return hypercorn.config.Sockets([], self._sockets, [])
-
-
-class _PortStatus(trio.TaskStatus[list[str]]):
-    """Turns Hypercorn's list of URLs into the port that our caller waits for."""
-
-    def __init__(self, outer: trio.TaskStatus[int], port: int) -> None:
-        self._outer = outer
-        self._port = port
-
-    def started(self, value: list[str] | None = None) -> None:
-        self._outer.started(self._port)
 
 
 class _Forward(logging.Handler):

@@ -219,7 +219,7 @@ valid_pushes = st.fixed_dictionaries(
         "delay": st.floats(0, 31_536_000_000),
         "maxAttempts": st.integers(1, 1000),
         "backoff": st.integers(0, 86_400_000),
-        "timestamp": st.integers(0, 2**53),
+        "timestamp": st.integers(0, 2**53 - 1),
         "tags": st.lists(st.text(max_size=5), max_size=3),
         "dependsOn": st.lists(st.text(max_size=5), max_size=3),
         "jobId": st.text(min_size=1, max_size=5),

@@ -45,10 +45,11 @@ class Run:
         self.error: BaseException | None = None
         self.ended = trio.Event()
         self.port = 0
+        self.http_port = 0
         self.streams: list[trio.SocketStream] = []
 
     async def start(self, nursery: trio.Nursery) -> None:
-        self.port, _ = await nursery.start(self._serve)
+        self.port, self.http_port = await nursery.start(self._serve)
 
     async def _serve(self, task_status=trio.TASK_STATUS_IGNORED) -> None:
         try:
@@ -98,7 +99,8 @@ async def ask(stream: trio.SocketStream, *commands: dict) -> list[dict]:
     data = b""
     replies: list[dict] = []
     while len(replies) < len(commands):
-        data += await stream.receive_some(65_536)
+        data += (piece := await stream.receive_some(65_536))
+        assert piece, "the server has closed the connection"
         while len(data) >= 4 and len(data) >= 4 + int.from_bytes(data[:4], "big"):
             size = 4 + int.from_bytes(data[:4], "big")
             replies += unframe(data[:size])
@@ -326,3 +328,34 @@ async def test_a_chain_of_repeats_goes_on_after_a_restart(run):
     [last] = await ask(stream, {**take, "timeout": 50})
 
     assert (counts, last["job"]) == ([1, 2], None)  # SD-9
+
+
+# HTTP
+
+READY = b"GET /ready HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+METRICS = b"GET /prometheus HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+
+
+async def http_on(path: str, request: bytes) -> bytes:
+    async with await trio.open_unix_socket(path) as stream:
+        await stream.send_all(request)
+        return b"".join([piece async for piece in stream])
+
+
+async def test_http_on_a_unix_socket_with_its_limit_and_its_metric(run, tmp_path, capsys):
+    path = str(tmp_path / "http.sock")
+    server = await run(http_socket_path=path, http_max_connections=1)
+
+    async with await trio.open_unix_socket(path) as first:
+        await first.send_all(READY.replace(b"Connection: close\r\n", b""))
+        assert (await first.receive_some()).startswith(b"HTTP/1.1 200 ")
+        refused = await http_on(path, b"")
+    await trio.sleep(0.1)
+    metrics = await http_on(path, METRICS)
+
+    assert server.http_port == 0
+    assert f'"http":"{path}"' in capsys.readouterr().out
+    assert refused.startswith(b"HTTP/1.1 503 ")
+    assert b'bunqueue_connections{transport="http"} 1\n' in metrics
+    assert b'bunqueue_connections_refused_total{transport="http"} 1\n' in metrics
+    assert b'bunqueue_connections{transport="tcp"} 0\n' in metrics

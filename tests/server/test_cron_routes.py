@@ -4,37 +4,31 @@ import msgspec
 import pytest
 import trio
 
+from bunqueue_trio.config import Config
 from bunqueue_trio.model.commands import Cron
-from bunqueue_trio.model.health import HealthReport
-from bunqueue_trio.web.crons import DEFINITION, CronRoutes
-from bunqueue_trio.web.probes import create_app
+from bunqueue_trio.web.gate import ADMITTED_BODY_BYTES
+from bunqueue_trio.web.routes import ROUTES
 from tests.server.fakes import Rig
+from tests.server.http import Http
 
 CRON = {"name": "h", "queue": "hq", "data": {"big": 2**40}, "schedule": "0 0 1 1 *"}
 
 
-class Source:
-    is_ready = True
-
-    def health(self) -> HealthReport:
-        return HealthReport(uptime=1, version="1")
-
-
 def client_of(rig: Rig, *tokens):
-    return create_app(Source(), [CronRoutes(rig.broker, tokens)]).test_client()
+    return Http(rig, Config(auth_tokens=tokens))
 
 
 async def test_a_cron_is_made_shown_and_removed(rig: Rig, autojump_clock):
     client = client_of(rig)
 
-    made = await client.post("/crons", json=CRON)
-    shown = await client.get("/crons/h")
-    listed = await client.get("/crons")
-    removed = await client.delete("/crons/h")
+    made = await client.reply("POST", "/crons", json=CRON)
+    shown = await client.reply("GET", "/crons/h")
+    listed = await client.reply("GET", "/crons")
+    removed = await client.reply("DELETE", "/crons/h")
 
-    next_run = (await made.get_json())["cron"]["nextRun"]
+    next_run = made["cron"]["nextRun"]
     assert type(next_run) is int
-    assert (await made.get_json()) == {
+    assert made == {
         "ok": True,
         "cron": {
             "name": "h",
@@ -46,29 +40,29 @@ async def test_a_cron_is_made_shown_and_removed(rig: Rig, autojump_clock):
             "priority": 0,
         },
     }
-    assert (await shown.get_json())["cron"]["executions"] == 0
-    assert (await listed.get_json())["crons"] == [(await shown.get_json())["cron"]]
-    assert (removed.status_code, await removed.get_json()) == (200, {"ok": True})
-    for gone in (await client.get("/crons/h"), await client.delete("/crons/h")):
-        assert (gone.status_code, await gone.get_json()) == (404, {"ok": False, "error": "Cron job not found"})
+    assert shown["cron"]["executions"] == 0
+    assert listed["crons"] == [shown["cron"]]
+    assert removed == {"ok": True}
+    for method in ("GET", "DELETE"):
+        assert await client.ask(method, "/crons/h") == (404, {"ok": False, "error": "Cron job not found"})
 
 
 async def test_data_reach_the_job(rig: Rig, autojump_clock):
-    await client_of(rig).post("/crons", json={**CRON, "immediately": True})
+    await client_of(rig).reply("POST", "/crons", json={**CRON, "immediately": True})
     await trio.sleep(0.1)
 
     [job] = rig.call("GetJobs", queue="hq")["jobs"]
     assert job["data"] == {"big": float(2**40)}
 
 
-@pytest.mark.parametrize("name", ["a b", "a%2Fb", "%C3%BC", "a/b"])
+@pytest.mark.parametrize("name", ["a%20b", "a%2Fb", "%C3%BC"])
 async def test_names_are_decoded(rig: Rig, autojump_clock, name):
     from urllib.parse import unquote
 
     client = client_of(rig)
-    await client.post("/crons", json={**CRON, "name": unquote(name)})
+    await client.reply("POST", "/crons", json={**CRON, "name": unquote(name)})
 
-    assert (await (await client.get(f"/crons/{name}")).get_json())["cron"]["name"] == unquote(name)
+    assert (await client.reply("GET", f"/crons/{name}"))["cron"]["name"] == unquote(name)
 
 
 @pytest.mark.parametrize(
@@ -88,24 +82,24 @@ async def test_names_are_decoded(rig: Rig, autojump_clock, name):
     ],
 )
 async def test_what_is_refused(rig: Rig, autojump_clock, body, text):
-    reply = await client_of(rig).post("/crons", data=body)
+    status, answer = await client_of(rig).ask("POST", "/crons", data=body)
 
-    assert reply.status_code == 400
-    assert (await reply.get_json())["error"].startswith(text)
+    assert status == 400
+    assert answer["error"].startswith(text)
     assert rig.call("CronList")["crons"] == []
 
 
 async def test_a_body_that_is_too_long_is_refused(rig: Rig, autojump_clock):
-    reply = await client_of(rig).post("/crons", json={**CRON, "data": "x" * 70_000})
+    status, _ = await client_of(rig).ask("POST", "/crons", headers={"Content-Length": str(ADMITTED_BODY_BYTES + 1)})
 
-    assert reply.status_code == 413
+    assert status == 413
 
 
 async def test_two_changes_at_once_come_one_after_the_other(rig: Rig, autojump_clock):
     client = client_of(rig)
     async with trio.open_nursery() as nursery:
         for every in (1_000, 2_000, 3_000):
-            nursery.start_soon(lambda every=every: client.post("/crons", json={**CRON, "repeatEvery": every}))
+            nursery.start_soon(lambda every=every: client.reply("POST", "/crons", json={**CRON, "repeatEvery": every}))
 
     assert rig.call("CronGet", name="h")["cron"]["executions"] == 0
 
@@ -114,14 +108,57 @@ async def test_two_changes_at_once_come_one_after_the_other(rig: Rig, autojump_c
 async def test_with_tokens_one_must_be_presented(rig: Rig, autojump_clock, method, path):
     client = client_of(rig, "tok")
 
-    refused = await client.open(path, method=method, json=CRON)
-    taken = await client.open(path, method=method, json=CRON, headers={"Authorization": "Bearer tok"})
+    refused = await client.ask(method, path, json=CRON)
+    status, _ = await client.ask(method, path, json=CRON, headers={"Authorization": "Bearer tok"})
 
-    assert (refused.status_code, await refused.get_json()) == (401, {"ok": False, "error": "Unauthorized"})
-    assert taken.status_code != 401
+    assert refused == (401, {"ok": False, "error": "Unauthorized"})
+    assert status != 401
 
 
 def test_every_field_of_the_command_may_be_sent():
     wire_names = {field.encode_name for field in msgspec.structs.fields(Cron)}
 
-    assert set(DEFINITION) == wire_names - {"reqId"}
+    [route] = [route for route in ROUTES if route.kind is Cron]
+    assert set(route.fields) == wire_names - {"reqId"}
+
+
+# the overview with runs to come
+
+
+async def test_the_overview_has_the_next_runs(rig: Rig, autojump_clock):
+    client = client_of(rig)
+    await client.reply("POST", "/crons", json=CRON)
+    await client.reply("POST", "/crons", json={"name": "i", "queue": "q", "repeatEvery": 60_000, "maxLimit": 2})
+
+    shown = await client.reply("GET", "/dashboard/crons?runs=3")
+
+    listed = (await client.reply("GET", "/crons"))["crons"]
+    yearly, minutely = (cron.pop("nextRuns") for cron in shown["crons"])
+    assert shown["crons"] == listed
+    assert yearly[0] == listed[0]["nextRun"]
+    assert len(yearly) == 3
+    assert minutely == [listed[1]["nextRun"], listed[1]["nextRun"] + 60_000]
+    assert (shown["total"], shown["limit"], shown["offset"]) == (2, 100, 0)
+
+
+@pytest.mark.parametrize(
+    ("query", "names", "runs"),
+    [
+        ("", "abc", 0),
+        ("?limit=2&runs=1", "ab", 1),
+        ("?offset=1&limit=1&runs=5", "b", 5),
+        ("?runs=999", "abc", 10),
+        ("?runs=-1", "abc", 0),
+        ("?runs=x&limit=999", "abc", 0),
+    ],
+)
+async def test_pages_of_the_overview_are_bounded(rig: Rig, autojump_clock, query, names, runs):
+    client = client_of(rig)
+    for name in "abc":
+        await client.reply("POST", "/crons", json={"name": name, "queue": "q", "repeatEvery": 3_600_000})
+
+    shown = await client.reply("GET", f"/dashboard/crons{query}")
+
+    assert "".join(cron["name"] for cron in shown["crons"]) == names
+    assert {len(cron["nextRuns"]) for cron in shown["crons"]} == {runs}
+    assert (shown["total"], shown["limit"] <= 100) == (3, True)

@@ -8,6 +8,7 @@ import trio
 from msgspec import Raw
 
 from bunqueue_trio.errors import LimitError
+from bunqueue_trio.model.events import SystemEvent
 from bunqueue_trio.server import events as events_module
 from bunqueue_trio.server.events import Events
 from tests.server.fakes import settle_down
@@ -47,6 +48,23 @@ def test_a_listener_takes_events_on_the_spot():
     assert [taken.job_id for taken in recorder.taken] == ["0", "1"]
     assert events.published_count == 2
     events.remove(recorder)
+
+
+def test_a_follower_takes_events_while_there_are_subscribers_and_is_no_reason_to_make_any():
+    told: list[bool] = []
+    events, follower, listener = Events(told.append), Recorder(), Recorder()
+    events.add_follower(follower)
+    assert told == []
+    assert not events.is_listened_to
+
+    events.add(listener)
+    events.publish(numbered(1))
+    with events.subscribe():
+        events.publish(numbered(1, start=1))
+    events.publish(numbered(1, start=2))
+
+    assert [taken.job_id for taken in follower.taken] == ["1"]
+    assert len(listener.taken) == 3
 
 
 def test_the_engine_is_told_when_listening_begins_and_ends():
@@ -192,3 +210,44 @@ async def test_events_are_dropped_with_a_closed_subscription():
 
         assert subscription.take_nowait() == []
         assert not subscription.was_too_slow
+
+
+class Members:
+    """An audience."""
+
+    def __init__(self, log: list, count: int) -> None:
+        self._log = log
+        self.member_count = count
+
+    def take(self, events) -> None:
+        self._log.append(("audience", len(events)))
+
+
+class Notes:
+    def __init__(self, log: list, name: str) -> None:
+        self._log = log
+        self._name = name
+
+    def take(self, events) -> None:
+        self._log.append((self._name, len(events)))
+
+
+@pytest.mark.parametrize(("count", "hears"), [(1, ["audience", "follower", "listener"]), (0, ["audience", "listener"])])
+def test_an_audience_hears_before_others_and_counts_its_members(count, hears):
+    log: list = []
+    told: list[bool] = []
+    events = Events(told.append)
+    events.add(Notes(log, "listener"))
+    events.add_follower(Notes(log, "follower"))
+    audience = Members(log, count)
+    events.add_audience(audience)
+    events.add_audience(audience)
+
+    events.publish([SystemEvent("memory:compacted", 1.0, {})])
+
+    assert [name for name, _ in log] == hears
+    assert events.subscriber_count == count
+    events.remove_audience(audience)
+    events.remove_audience(audience)
+    assert events.subscriber_count == 0
+    assert told == [True]

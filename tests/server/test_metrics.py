@@ -3,16 +3,43 @@
 from types import SimpleNamespace
 
 import pytest
+from msgspec import structs
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
 
+from bunqueue_trio.server.door import Tally
+from bunqueue_trio.server.facts import Facts, FileFacts, LiveFacts, StorageFacts, WebhookFacts
+from bunqueue_trio.server.flush_figures import FlushFigures
 from bunqueue_trio.server.latencies import Latencies
-from bunqueue_trio.server.metrics import MAX_QUEUES, EngineCollector, Facts, WebhookFacts, exposition
+from bunqueue_trio.server.metrics import MAX_QUEUES, EngineCollector, exposition
 from tests.engine_harness import EngineHarness
 
 HOOKS = WebhookFacts(total=6, enabled=5, waiting=11, delivered=13, failed=17, dropped=14)
-FACTS = Facts(uptime_s=12, worker_count=3, active_worker_count=2, cron_count=4, webhooks=HOOKS)
+TALLIES = {"tcp": Tally(19, 23), "http": Tally(29, 31)}
+FLUSHES = FlushFigures()
+FLUSHES.succeeded(3, 20)
+FLUSHES.succeeded(200_000, 0.25)
+FLUSHES.failed_count = 21
+STORAGE = StorageFacts(
+    is_degraded=True,
+    backlog_rows=31,
+    backlog_bytes=32,
+    flushes=FLUSHES,
+    file=FileFacts(data_bytes=4_096, wal_bytes=8_192, checkpoint_age_s=1.23456),
+    backup_age_s=77.5,
+)
+FACTS = Facts(
+    uptime_s=12,
+    worker_count=3,
+    active_worker_count=2,
+    cron_count=4,
+    webhooks=HOOKS,
+    storage=STORAGE,
+    cut_off_count=41,
+    tallies=TALLIES,
+    live=LiveFacts(sse=42, ws=43, skipped=44),
+)
 NAMES = [
     "jobs_waiting gauge", "jobs_prioritized gauge", "jobs_delayed gauge", "jobs_active gauge", "jobs_dlq gauge",
     "jobs_completed gauge", "jobs_pushed_total counter", "jobs_pulled_total counter", "jobs_completed_total counter",
@@ -22,6 +49,13 @@ NAMES = [
     "queue_jobs_active gauge", "queue_jobs_dlq gauge", "push_duration_ms histogram", "pull_duration_ms histogram",
     "ack_duration_ms histogram", "webhook_events_waiting gauge", "webhook_events_delivered_total counter",
     "webhook_events_failed_total counter", "webhook_events_dropped_total counter",
+    "queue_oldest_waiting_age_seconds gauge", "storage_degraded gauge", "write_backlog_rows gauge",
+    "write_backlog_bytes gauge", "flush_duration_seconds histogram", "flush_rows histogram",
+    "flush_failures_total counter", "data_file_bytes gauge", "wal_bytes gauge", "wal_checkpoint_age_seconds gauge",
+    "backup_age_seconds gauge", "jobs_orphaned_total counter", "dlq_evicted_total counter",
+    "dlq_expired_total counter", "dlq_auto_retried_total counter", "event_subscribers_cut_off_total counter",
+    "sse_connections gauge", "ws_connections gauge", "ws_events_skipped_total counter",
+    "connections gauge", "connections_refused_total counter",
 ]  # fmt: skip
 
 
@@ -30,8 +64,9 @@ def harness() -> EngineHarness:
     return EngineHarness()
 
 
-def text_of(harness, latencies=None, facts=FACTS) -> str:
-    return exposition(EngineCollector(harness.engine.state, latencies or Latencies(), facts).collect())
+def text_of(harness, latencies=None, facts=FACTS, **more) -> str:
+    collector = EngineCollector(harness.engine.state, latencies or Latencies(), facts, harness.now, **more)
+    return exposition(collector.collect())
 
 
 def samples(text: str) -> dict[str, float]:
@@ -81,13 +116,55 @@ def test_every_figure_is_that_of_the_engine(harness):
         "workers_processed_total": 7, "workers_failed_total": 2, "webhooks_total": 6, "webhooks_enabled": 5,
         "webhook_events_waiting": 11, "webhook_events_delivered_total": 13, "webhook_events_failed_total": 17,
         "webhook_events_dropped_total": 14,
+        "connections{transport=tcp}": 19, "connections{transport=http}": 29,
+        "connections_refused_total{transport=tcp}": 23, "connections_refused_total{transport=http}": 31,
         "queue_jobs_waiting{queue=a}": 5, "queue_jobs_waiting{queue=b}": 1,
         "queue_jobs_prioritized{queue=a}": 4, "queue_jobs_prioritized{queue=b}": 0,
         "queue_jobs_delayed{queue=a}": 3, "queue_jobs_delayed{queue=b}": 0,
         "queue_jobs_active{queue=a}": 0, "queue_jobs_active{queue=b}": 1,
         "queue_jobs_dlq{queue=a}": 0, "queue_jobs_dlq{queue=b}": 1,
+        "queue_oldest_waiting_age_seconds{queue=a}": 0, "queue_oldest_waiting_age_seconds{queue=b}": 0,
+        "storage_degraded": 1, "write_backlog_rows": 31, "write_backlog_bytes": 32, "flush_failures_total": 21,
+        "data_file_bytes": 4_096, "wal_bytes": 8_192, "wal_checkpoint_age_seconds": 1.235, "backup_age_seconds": 77.5,
+        "jobs_orphaned_total": 0, "dlq_evicted_total": 0, "dlq_expired_total": 0, "dlq_auto_retried_total": 0,
+        "event_subscribers_cut_off_total": 41,
+        "sse_connections": 42,
+        "ws_connections": 43,
+        "ws_events_skipped_total": 44,
     }  # fmt: skip
-    assert {name: value for name, value in found.items() if "duration" not in name} == expected
+    counted = {name: value for name, value in found.items() if "duration" not in name and "flush_rows" not in name}
+    assert counted == expected
+
+
+def test_totals_of_what_went_wrong_are_those_of_the_engine(harness):
+    totals = harness.engine.state.totals
+    totals.orphaned, totals.letters_evicted, totals.letters_expired, totals.letters_retried = 5, 6, 7, 8
+
+    found = samples(text_of(harness))
+
+    names = ("jobs_orphaned_total", "dlq_evicted_total", "dlq_expired_total", "dlq_auto_retried_total")
+    assert [found[name] for name in names] == [5, 6, 7, 8]
+
+
+def test_what_there_is_not_has_no_metric(harness):
+    storage = StorageFacts(flushes=FlushFigures())
+    found = samples(text_of(harness, facts=structs.replace(FACTS, storage=storage)))
+
+    assert found["storage_degraded"] == 0
+    for name in ("data_file_bytes", "wal_bytes", "wal_checkpoint_age_seconds", "backup_age_seconds"):
+        assert name not in found
+
+
+def test_flushes_are_counted_by_duration_and_by_rows(harness):
+    text = text_of(harness)
+
+    assert 'bunqueue_flush_duration_seconds_bucket{le="0.0005"} 1\n' in text
+    assert 'bunqueue_flush_duration_seconds_bucket{le="0.01"} 1\n' in text
+    assert 'bunqueue_flush_duration_seconds_bucket{le="0.025"} 2\n' in text
+    assert "bunqueue_flush_duration_seconds_sum 0.02025\nbunqueue_flush_duration_seconds_count 2\n" in text
+    assert 'bunqueue_flush_rows_bucket{le="5"} 1\nbunqueue_flush_rows_bucket{le="10"} 1\n' in text
+    assert 'bunqueue_flush_rows_bucket{le="100000"} 1\nbunqueue_flush_rows_bucket{le="+Inf"} 2\n' in text
+    assert "bunqueue_flush_rows_sum 200003\nbunqueue_flush_rows_count 2\n" in text
 
 
 def test_histograms_are_cumulative_and_shown_when_empty(harness):
@@ -129,6 +206,21 @@ def test_queues_beyond_the_thousandth_are_counted_only(harness):
     assert found["queues_not_listed"] == 5
 
 
+@pytest.mark.parametrize("max_queues", [0, 1, 3, 4])
+def test_the_number_of_queues_with_series_is_a_setting(harness, max_queues):
+    for name in ("a", "b", "c"):
+        harness.push(name)
+    harness.send("Pause", queue="only paused")  # a name that nobody has pushed to is no queue to count
+
+    found = samples(text_of(harness, max_queues=max_queues))
+
+    listed = ["a", "b", "c"][:max_queues]
+    for family in ("jobs_waiting", "oldest_waiting_age_seconds"):
+        prefix = f"queue_{family}{{queue="
+        assert [name.removeprefix(prefix)[:-1] for name in found if name.startswith(prefix)] == listed
+    assert found.get("queues_not_listed", 0) == 3 - len(listed)
+
+
 def test_whole_numbers_have_no_point_and_others_keep_theirs(harness):
     families = [GaugeMetricFamily("g", "about", value) for value in (0, 3.0, 2.5, 1e15)]
 
@@ -140,7 +232,7 @@ def test_whole_numbers_have_no_point_and_others_keep_theirs(harness):
 def test_the_collector_serves_the_official_registry_too(harness):
     harness.push()
     registry = CollectorRegistry()
-    registry.register(EngineCollector(harness.engine.state, Latencies(), FACTS))
+    registry.register(EngineCollector(harness.engine.state, Latencies(), FACTS, harness.now))
 
     assert samples(generate_latest(registry).decode()) == samples(text_of(harness))
 
@@ -149,3 +241,11 @@ def test_a_worker_that_reports_nonsense_breaks_nothing(harness):
     harness.engine.state.workers["w"] = SimpleNamespace(processed_jobs=1e308 * 10, failed_jobs=0)
 
     assert samples(text_of(harness))["workers_processed_total"] == float("inf")
+
+
+def test_connections_are_shown_by_transport(harness):
+    text = text_of(harness)
+
+    assert 'bunqueue_connections{transport="tcp"} 19\nbunqueue_connections{transport="http"} 29\n' in text
+    assert 'bunqueue_connections_refused_total{transport="tcp"} 23\n' in text
+    assert 'bunqueue_connections_refused_total{transport="http"} 31\n' in text

@@ -224,3 +224,110 @@ async def test_readings_wait_for_what_this_connection_has_asked_for(rig: Rig, au
     talker.go_on()
 
     assert talker.take()[-1]["stats"]["waiting"] == 1
+
+
+# storage in the metrics
+
+
+def shown(rig: Rig) -> dict[str, float]:
+    """The samples of the metrics without labels."""
+    lines = rig.call("Prometheus")["data"]["metrics"].split("\n")
+    samples = (line.split(" ") for line in lines if line and not line.startswith("#"))
+    return {name.removeprefix("bunqueue_"): float(value) for name, value in samples if "{" not in name}
+
+
+async def test_what_waits_for_the_file_is_counted_also_while_it_is_written(rig: Rig, autojump_clock):
+    rig.store.close_gate()
+    rig.push("a", data="x" * 1_000)
+    before = shown(rig)
+    await trio.sleep(0.05)
+    rig.push("b", data="x" * 500)
+    during = shown(rig)
+    rig.store.open_gate()
+    await trio.sleep(0.05)
+    after = shown(rig)
+
+    assert before["write_backlog_rows"] == 1
+    assert 1_000 < before["write_backlog_bytes"] < 1_010
+    assert during["write_backlog_rows"] == 2
+    assert 1_500 < during["write_backlog_bytes"] < 1_520
+    assert (after["write_backlog_rows"], after["write_backlog_bytes"]) == (0, 0)
+
+
+async def test_a_durable_push_weighs_while_it_waits(rig: Rig, autojump_clock):
+    rig.store.close_gate()
+    rig.push("a")
+    await trio.sleep(0.05)
+    rig.talker().segment(*pushes(["b"], durable=True, data="x" * 1_000))
+    during = shown(rig)
+    rig.store.open_gate()
+    await trio.sleep(0.05)
+
+    assert during["write_backlog_rows"] == 2
+    assert 1_000 < during["write_backlog_bytes"] < 1_020
+    assert shown(rig)["write_backlog_bytes"] == 0
+
+
+async def test_changes_of_stored_jobs_weigh_nothing(rig: Rig, autojump_clock):
+    rig.push("a", data="x" * 1_000)
+    await trio.sleep(0.05)
+    rig.store.close_gate()
+    rig.talker().say("PULL", queue=QUEUE, owner="w")
+
+    found = shown(rig)
+    rig.store.open_gate()
+
+    assert (found["write_backlog_rows"], found["write_backlog_bytes"]) == (1, 0)
+
+
+async def test_flushes_are_counted_with_their_rows(rig: Rig, autojump_clock):
+    rig.talker().segment(*pushes(["a", "b", "c"]))
+    await trio.sleep(0.05)
+    rig.push("d")
+    await trio.sleep(0.05)
+
+    found = shown(rig)
+
+    assert (found["flush_rows_count"], found["flush_rows_sum"]) == (2, 4)
+    assert found["flush_duration_seconds_count"] == 2
+    assert 0 < found["flush_duration_seconds_sum"] < 10
+    assert found["flush_failures_total"] == 0
+
+
+async def test_a_flush_that_fails_is_counted_as_such(rig: Rig, autojump_clock):
+    rig.store.fill_disk()
+    rig.push("a")
+    await trio.sleep(0.05)
+    full = shown(rig)
+    rig.store.heal()
+    await trio.sleep(5)
+    healed = shown(rig)
+
+    assert (full["storage_degraded"], full["flush_failures_total"], full["flush_rows_count"]) == (1, 1, 0)
+    assert (healed["storage_degraded"], healed["flush_failures_total"], healed["flush_rows_count"]) == (0, 1, 1)
+
+
+async def test_the_age_of_the_backup_is_shown_once_there_is_one(rig: Rig, autojump_clock):
+    assert "backup_age_seconds" not in shown(rig)
+
+    rig.broker.monitoring.last_backup_wall_ms = rig.clock.now().wall_ms
+    await trio.sleep(90)
+
+    assert shown(rig)["backup_age_seconds"] == 90
+
+
+async def test_the_age_of_the_oldest_job_follows_the_clock(rig: Rig, autojump_clock):
+    rig.push("a")
+    await trio.sleep(2.5)
+
+    text = rig.call("Prometheus")["data"]["metrics"]
+
+    assert 'bunqueue_queue_oldest_waiting_age_seconds{queue="q"} 2.5\n' in text
+
+
+async def test_a_subscriber_that_was_cut_off_is_counted(rig: Rig, autojump_clock):
+    with rig.broker.events.subscribe(max_events=1):
+        rig.push("a")
+        rig.push("b")
+
+    assert shown(rig)["event_subscribers_cut_off_total"] == 1

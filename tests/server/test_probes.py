@@ -7,7 +7,6 @@ import socket
 import pytest
 import trio
 
-from bunqueue_trio.errors import InvariantError
 from bunqueue_trio.model.health import HealthReport, MemoryUse, QueueTotals, Reason, StorageTrouble, WalUse
 from bunqueue_trio.web import serve
 from bunqueue_trio.web.probes import ANY_METHOD, MAX_BODY_BYTES, create_app
@@ -202,16 +201,6 @@ async def test_an_idle_connection_is_closed(monkeypatch):
             stop.set()
 
     assert reply.endswith(b"OK")
-
-
-async def test_ending_without_stop_is_an_invariant_error(monkeypatch):
-    async def return_at_once(*args, **kwargs) -> None:
-        await trio.lowlevel.checkpoint()
-
-    monkeypatch.setattr(serve.hypercorn.trio, "serve", return_at_once)
-
-    with pytest.raises(InvariantError, match="ended on its own"):
-        await serve_http(FakeSource(), "127.0.0.1", 0, trio.Event(), 1.0)
 
 
 async def test_a_taken_port_surfaces_as_os_error_that_names_it():

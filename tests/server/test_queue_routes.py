@@ -1,52 +1,32 @@
 """The dead letters over HTTP: shape, paging, and who may read them."""
 
 import pytest
+from msgspec import msgpack
 
-from bunqueue_trio.model.health import HealthReport
-from bunqueue_trio.web.probes import create_app
-from bunqueue_trio.web.queues import QueueRoutes
-from tests.engine_harness import EngineHarness
-
-
-class Reader:
-    """The engine of a harness, as the routes see it."""
-
-    is_ready = True
-
-    def __init__(self) -> None:
-        self.harness = EngineHarness()
-
-    def health(self) -> HealthReport:
-        return HealthReport(uptime=1, version="1")
-
-    def dead_letters(self, queue):
-        return self.harness.engine.queries.dead_letters(queue)
-
-    def dead_letter_statistics(self, queue):
-        return self.harness.engine.queries.dead_letter_statistics(queue, self.harness.now)
+from bunqueue_trio.config import Config
+from bunqueue_trio.server import overviews
+from bunqueue_trio.web import routes
+from tests.server.fakes import Rig, settle_down
+from tests.server.http import Http
 
 
 @pytest.fixture
-def reader() -> Reader:
-    reader = Reader()
+async def dead(rig: Rig, autojump_clock) -> Rig:
+    """A rig with three dead letters."""
     for job_id in ("a", "b", "c"):
-        reader.harness.push(jobId=job_id, maxAttempts=1, data={"blob": b"\x00\xff", "big": 2**40})
-        reader.harness.fail(*reader.harness.pull(), error=f"no {job_id}")
-    return reader
+        rig.push(job_id, maxAttempts=1, data={"blob": b"\x00\xff", "big": 2**40})
+        rig.talker().segment({"cmd": "PULL", "queue": "q"}, {"cmd": "FAIL", "id": job_id, "error": f"no {job_id}"})
+    await settle_down()
+    return rig
 
 
-def client_of(reader, *tokens):
-    return create_app(reader, [QueueRoutes(reader, tokens)]).test_client()
+async def test_an_entry_is_shown_whole_with_payloads_as_json(dead):
+    body = await Http(dead).reply("GET", "/queues/q/dlq")
 
-
-async def test_an_entry_is_shown_whole_with_payloads_as_json(reader):
-    reply = await client_of(reader).get("/queues/q/dlq")
-
-    body = await reply.get_json()
-    assert (reply.status_code, body["ok"], body["total"]) == (200, True, 3)
+    assert (body["ok"], body["total"]) == (True, 3)
     entry = body["entries"][0]
     assert (entry["job"]["id"], entry["reason"], entry["error"]) == ("a", "max_attempts_exceeded", "no a")
-    assert entry["job"]["data"] == {"blob": "AP8=", "big": 2**40}
+    assert entry["job"]["data"] == {"blob": {"$binary": "AP8="}, "big": 2**40}
     assert [record["attempt"] for record in entry["attempts"]] == [1]
 
 
@@ -64,22 +44,35 @@ async def test_an_entry_is_shown_whole_with_payloads_as_json(reader):
         ("?limit=inf", "abc"),
     ],
 )
-async def test_pages(reader, query, ids):
-    body = await (await client_of(reader).get(f"/queues/q/dlq{query}")).get_json()
+async def test_pages(dead, query, ids):
+    body = await Http(dead).reply("GET", f"/queues/q/dlq{query}")
 
     assert "".join(entry["job"]["id"] for entry in body["entries"]) == ids
     assert body["total"] == 3
 
 
-async def test_statistics_count_by_reason(reader):
-    stats = (await (await client_of(reader).get("/queues/q/dlq/stats")).get_json())["stats"]
+@pytest.mark.parametrize(("letters", "ids"), [(0.5, "a"), (1, "a"), (2.5, "ab"), (3.5, "abc")])
+async def test_a_page_ends_before_it_is_too_long_but_has_an_entry(dead, monkeypatch, letters, ids):
+    whole = len(msgpack.encode(dead.engine.queries.dead_letters("q")[0]))
+    monkeypatch.setattr(overviews, "PAGE_BYTES", int(letters * whole))
+
+    body = await Http(dead).reply("GET", "/queues/q/dlq")
+
+    assert "".join(entry["job"]["id"] for entry in body["entries"]) == ids
+    assert body["total"] == 3
+
+
+async def test_statistics_count_by_reason(dead):
+    stats = (await Http(dead).reply("GET", "/queues/q/dlq/stats"))["stats"]
 
     assert (stats["total"], stats["byReason"]["max_attempts_exceeded"], stats["byQueue"]) == (3, 3, {"q": 3})
-    assert stats["oldestEntry"] == stats["newestEntry"] == reader.harness.now.wall_ms
+    times = [entry.entered_at for entry in dead.engine.queries.dead_letters("q")]
+    assert times[0] < times[2]
+    assert (stats["oldestEntry"], stats["newestEntry"]) == (times[0], times[2])
 
 
-async def test_a_queue_nobody_knows_has_none(reader):
-    body = await (await client_of(reader).get("/queues/nobody/dlq/stats")).get_json()
+async def test_a_queue_nobody_knows_has_none(dead):
+    body = await Http(dead).reply("GET", "/queues/nobody/dlq/stats")
 
     assert (body["stats"]["total"], body["stats"]["oldestEntry"]) == (0, None)
 
@@ -96,11 +89,42 @@ async def test_a_queue_nobody_knows_has_none(reader):
         ("tok", 200),
     ],
 )
-async def test_with_tokens_one_must_be_presented(reader, path, header, status):
+async def test_with_tokens_one_must_be_presented(dead, path, header, status):
     headers = {} if header is None else {"Authorization": header}
 
-    reply = await client_of(reader, "other", "tok").get(path, headers=headers)
+    answer = await Http(dead, Config(auth_tokens=("other", "tok"))).ask("GET", path, headers=headers)
 
-    assert reply.status_code == status
+    assert answer[0] == status
     if status == 401:
-        assert await reply.get_json() == {"ok": False, "error": "Unauthorized"}
+        assert answer[1] == {"ok": False, "error": "Unauthorized"}
+
+
+# bringing back a bounded number
+
+
+@pytest.mark.parametrize(("body", "count"), [({"count": 2}, 2), ({"count": 10**9}, 3), ({}, 3), ({"count": 0}, 0)])
+async def test_the_oldest_are_replayed(dead, body, count):
+    http = Http(dead)
+
+    reply = await http.reply("POST", "/queues/q/dlq/replay", json=body)
+
+    assert reply == {"ok": True, "count": count}
+    await settle_down()
+    left = (await http.reply("GET", "/queues/q/dlq"))["entries"]
+    assert [entry["job"]["id"] for entry in left] == ["a", "b", "c"][count:]
+
+
+async def test_a_replay_is_bounded(dead, monkeypatch):
+    monkeypatch.setattr(routes, "MAX_REPLAYED", 2)
+
+    assert (await Http(dead).reply("POST", "/queues/q/dlq/replay", json={"count": 3}))["count"] == 2
+
+
+@pytest.mark.parametrize("count", ["3", None, True, [3]])
+async def test_a_replay_without_a_number_changes_nothing(dead, count):
+    http = Http(dead)
+
+    answer = await http.ask("POST", "/queues/q/dlq/replay", json={"count": count})
+
+    assert answer == (400, {"ok": False, "error": "count must be a number"})
+    assert (await http.reply("GET", "/queues/q/dlq"))["total"] == 3

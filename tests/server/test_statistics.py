@@ -6,11 +6,14 @@ import trio
 
 from bunqueue_trio.server.statistics import run_statistics
 from tests.server.fakes import QUEUE, Rig, pull, pushes, settle_down
+from tests.server.http import live_of
 
 
 async def test_one_line_per_interval_with_every_figure(rig: Rig, nursery, autojump_clock, log):
     tcp = types.SimpleNamespace(connection_count=4)
-    nursery.start_soon(lambda: run_statistics(rig.broker, tcp, interval_ms=10_000, worker_timeout_ms=4_000))
+    nursery.start_soon(
+        lambda: run_statistics(rig.broker, tcp, live_of(rig), interval_ms=10_000, worker_timeout_ms=4_000)
+    )
     talker, idle = rig.talker(), rig.talker()
     talker.segment(*pushes(["a", "b", "c"]), *pushes(["urgent"], priority=5), *pushes(["later"], delay=60_000))
     talker.segment(pull(), pull(), pull(), {"cmd": "PULL", "queue": QUEUE, "detach": True})
@@ -51,7 +54,7 @@ async def test_one_line_per_interval_with_every_figure(rig: Rig, nursery, autoju
 
 async def test_an_idle_server_has_a_line_too(rig: Rig, nursery, autojump_clock, log):
     tcp = types.SimpleNamespace(connection_count=0)
-    nursery.start_soon(lambda: run_statistics(rig.broker, tcp, interval_ms=1_000, worker_timeout_ms=1))
+    nursery.start_soon(lambda: run_statistics(rig.broker, tcp, live_of(rig), interval_ms=1_000, worker_timeout_ms=1))
     await trio.sleep(1.001)
 
     [line] = log()

@@ -54,6 +54,28 @@ async def test_what_was_committed_is_seen_by_others_and_stays(tmp_path, batch_of
     assert [entry.name for entry in tmp_path.iterdir()] == ["jobs.db"]  # the WAL is folded in and gone
 
 
+async def test_sizes_for_the_metrics(tmp_path, batch_of):
+    path = tmp_path / "jobs.db"
+    async with open_store(str(path), synchronous="NORMAL") as store:
+        await store.commit(batch_of("a"))
+        facts = store.facts()
+        path.rename(tmp_path / "elsewhere.db")
+        moved = store.facts()
+        (tmp_path / "elsewhere.db").rename(path)
+
+    assert facts is not None
+    assert moved is not None
+    assert facts.data_bytes > 0
+    assert facts.wal_bytes > 0
+    assert 0 <= facts.checkpoint_age_s < 60
+    assert moved.data_bytes == 0
+
+
+async def test_in_memory_there_are_no_sizes():
+    async with open_store(":memory:", synchronous="NORMAL") as store:
+        assert store.facts() is None
+
+
 async def test_a_completed_job_is_found_and_another_is_not(tmp_path, batch_of):
     async with open_store(str(tmp_path / "jobs.db"), synchronous="NORMAL") as store:
         await store.commit(batch_of("a", result="done"))

@@ -86,7 +86,7 @@ async def test_the_connection_over_the_limit_gets_one_error_and_frees_nothing(se
         assert unframe(await outside.receive_some(1_000)) == [{"ok": False, "error": "Too many connections"}]
         assert await outside.receive_some(1_000) == b""
 
-    assert (server.connection_count, server.refused_count) == (2, 3)
+    assert (server.connection_count, server.tally.refused_count) == (2, 3)
     assert (await ask(inside[0]))["ok"]
     assert [line["message"] for line in log()] == ["Too many connections"]  # not one line each
     await inside[0].aclose()
@@ -134,7 +134,7 @@ async def test_without_descriptors_it_pauses_complains_now_and_then_and_goes_on(
 ):
     server = TcpServer(rig.broker, Config(), nursery)
     listener = FakeListener(*[OSError(number, "too many")] * 60)
-    nursery.start_soon(server._accept_from, listener)
+    nursery.start_soon(server.accept_from, listener)
     await trio.sleep(20)
 
     assert listener.attempts_s[:3] == [0, 0.25, 0.5]
@@ -145,7 +145,7 @@ async def test_without_descriptors_it_pauses_complains_now_and_then_and_goes_on(
 async def test_a_peer_that_has_gone_before_it_was_accepted_is_no_trouble(rig: Rig, nursery, autojump_clock, log):
     server = TcpServer(rig.broker, Config(), nursery)
     listener = FakeListener(*[OSError(errno.ECONNABORTED, "gone")] * 3)
-    nursery.start_soon(server._accept_from, listener)
+    nursery.start_soon(server.accept_from, listener)
     await trio.sleep(0.1)
 
     assert listener.attempts_s == [0] * 4
@@ -159,7 +159,7 @@ async def test_a_socket_that_cannot_be_set_up_is_dropped(rig: Rig, nursery, monk
     monkeypatch.setattr(tcp_module, "TcpStream", refuse)
     server = TcpServer(rig.broker, Config(), nursery)
     near, far = socket.socketpair()
-    server._take(far)
+    server.take(far)
     await settle_down()
 
     assert near.recv(10) == b""

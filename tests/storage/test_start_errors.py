@@ -6,6 +6,7 @@ Source: PD-5, PD-20, PD-24; persistence 12.2-12.4.
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -142,8 +143,8 @@ def open_as_nobody(path: str) -> list[str]:
 @pytest.fixture
 def public_path(tmp_path_factory):
     folder = tmp_path_factory.mktemp("public")
-    for parent in (folder, *folder.parents[:2]):
-        parent.chmod(0o755)
+    for parent in folder.relative_to(tempfile.gettempdir()).parents[:-1]:
+        (tempfile.gettempdir() / parent).chmod(0o755)
     folder.chmod(0o777)
     return str(folder / "jobs.db")
 

@@ -58,10 +58,18 @@ def test_flags_reach_the_server_with_and_without_the_command(server, command, mo
     monkeypatch.setenv("TCP_PORT", "1")
     monkeypatch.setenv("LOG_LEVEL", "error")
     flags = ("--tcp-port", "7", "--http-port=8", "--host", "::1", "--data-path", "x.db", "--auth-tokens", "a,b")
+    flags += ("--tls-cert", "c.pem", "--tls-key", "k.pem")
 
     assert exit_code(*command, *flags) == 0
     assert server.config == Config(
-        tcp_port=7, http_port=8, host="::1", data_path="x.db", auth_tokens=("a", "b"), log_level="error"
+        tcp_port=7,
+        http_port=8,
+        host="::1",
+        data_path="x.db",
+        auth_tokens=("a", "b"),
+        tls_cert_file="c.pem",
+        tls_key_file="k.pem",
+        log_level="error",
     )
 
 
@@ -116,6 +124,7 @@ def test_banner_says_where_it_listens_and_what_is_guaranteed(server, capsys):
         "HTTP": "127.0.0.1:6790",
         "Data": "./bunqueue.db",
         "Auth": "disabled (loopback only; AUTH_TOKENS opens it to the network)",
+        "TLS": "disabled",
         "Synchronous": "NORMAL (what was confirmed survives a killed process)",
     }
 
@@ -131,6 +140,14 @@ def test_banner_of_other_settings_and_never_a_token(server, capsys, monkeypatch)
     assert items["Auth"] == "enabled"
     assert items["Synchronous"] == "FULL (what was confirmed survives a power cut)"
     assert "hush" not in out
+
+
+def test_banner_of_a_unix_socket(server, capsys, monkeypatch):
+    monkeypatch.setenv("HTTP_SOCKET_PATH", "/run/http.sock")
+
+    exit_code()
+
+    assert banner_items(capsys.readouterr().out)["HTTP"] == "/run/http.sock"
 
 
 def test_banner_and_warning_of_a_server_in_memory(server, capsys):

@@ -2,8 +2,9 @@
 
 import pytest
 
-from bunqueue_trio.config import IN_MEMORY, MAX_COUNT, SETTINGS, Config, Setting
+from bunqueue_trio.config import IN_MEMORY, SETTINGS, Config, Setting
 from bunqueue_trio.errors import ConfigError
+from bunqueue_trio.setting_values import MAX_COUNT
 
 
 def problems_of(environ: dict[str, str], **flags: str | int | None) -> list[str]:
@@ -25,6 +26,16 @@ EXAMPLES = {
     "http_port": ("65535", 65_535),
     "host": (" example.org ", "example.org"),
     "auth_tokens": (" a, b ,,a", ("a", "b")),
+    "auth_tokens_read": ("r", ("r",)),
+    "auth_tokens_produce": ("p,q", ("p", "q")),
+    "auth_tokens_work": ("w", ("w",)),
+    "metrics_auth": ("Yes", True),
+    "cors_allow_origin": (" https://a.example,, https://b.example", ("https://a.example", "https://b.example")),
+    "trusted_proxies": ("10.0.0.0/8, ::1", ("10.0.0.0/8", "::1/128")),
+    "rate_limit_cleanup_ms": ("1", 1),
+    "http_socket_path": ("/run/h.sock", "/run/h.sock"),
+    "tls_cert_file": ("cert.pem", "cert.pem"),
+    "tls_key_file": ("key.pem", "key.pem"),
     "data_path": ("/var/lib/queue file.db", "/var/lib/queue file.db"),
     "sqlite_synchronous": ("full", "FULL"),
     "rate_limit_max_requests": ("1000000000", 1_000_000_000),
@@ -32,11 +43,18 @@ EXAMPLES = {
     "tcp_idle_timeout_ms": ("0", 0),
     "tcp_max_write_queue_bytes": ("0", 0),
     "max_connections": ("1", 1),
+    "http_max_connections": ("17", 17),
     "preauth_max_frame_bytes": ("64", 64),
     "shutdown_timeout_ms": ("0", 0),
     "lease_grace_ms": ("0", 0),
     "worker_timeout_ms": (" 300 ", 300),
     "worker_cleanup_interval_ms": ("5", 5),
+    "metrics_max_queues": ("0", 0),
+    "queue_idle_threshold_ms": ("0", 0),
+    "queue_size_threshold": ("5", 5),
+    "worker_overload_threshold_ms": ("0", 0),
+    "memory_warning_mb": ("512", 512),
+    "storage_warning_mb": ("4096", 4_096),
     "stats_interval_ms": ("1000", 1000),
     "webhook_max_retries": ("100", 100),
     "webhook_retry_delay_ms": ("0", 0),
@@ -50,11 +68,19 @@ EXAMPLES = {
 }
 
 
+COMPANIONS = {
+    "METRICS_AUTH": {"AUTH_TOKENS": "t"},
+    "TLS_CERT_FILE": {"TLS_KEY_FILE": "k"},
+    "TLS_KEY_FILE": {"TLS_CERT_FILE": "c"},
+}
+"""What a setting is legal with only."""
+
+
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda s: s.variable)
 def test_every_setting_is_read_from_its_variable(setting: Setting):
     text, value = EXAMPLES[setting.field]
 
-    config = Config.from_environment({setting.variable: text})
+    config = Config.from_environment({**COMPANIONS.get(setting.variable, {}), setting.variable: text})
 
     assert getattr(config, setting.field) == value
 
@@ -63,7 +89,8 @@ def test_every_setting_is_read_from_its_variable(setting: Setting):
 def test_a_flag_outranks_the_environment(setting: Setting):
     text, value = EXAMPLES[setting.field]
 
-    config = Config.from_environment({setting.variable: "40000"}, **{setting.field: text})
+    environ = {**COMPANIONS.get(setting.variable, {}), setting.variable: "40000"}
+    config = Config.from_environment(environ, **{setting.field: text})
 
     assert getattr(config, setting.field) == value
 
@@ -101,7 +128,10 @@ def test_a_flag_may_be_a_number_and_none_means_not_given():
         ("WEBHOOK_MAX_RETRIES", "0", "a whole number of tries between 1 and 100"),
         ("WEBHOOK_MAX_RETRIES", "101", "a whole number of tries between 1 and 100"),
         ("WEBHOOK_RETRY_DELAY_MS", "-1", "a whole number of milliseconds between 0 and 3600000"),
-        ("WEBHOOK_ALLOW_INTERNAL", "maybe", "one of on, off, true, false, 1, 0"),
+        ("WEBHOOK_ALLOW_INTERNAL", "maybe", "one of on, off, true, false, 1, 0, yes, no"),
+        ("METRICS_AUTH", "", "one of on, off, true, false, 1, 0, yes, no"),
+        ("AUTH_TOKENS_WORK", ",", "a comma-separated list with at least one token (unset it to run without)"),
+        ("TRUSTED_PROXIES", "proxy", "a comma-separated list of addresses and networks such as 10.0.0.0/8"),
         ("LOG_LEVEL", "loud", "one of debug, info, warn, error"),
         ("LOG_FORMAT", "xml", "one of text, json"),
     ],
@@ -143,6 +173,7 @@ def test_both_listeners_cannot_have_the_same_port(environ):
 
 def test_both_ports_may_be_left_to_the_system():
     assert Config.from_environment({"TCP_PORT": "0", "HTTP_PORT": "0"}).tcp_port == 0
+    assert Config.from_environment({"TCP_PORT": "6790", "HTTP_SOCKET_PATH": "/s"}).http_socket_path == "/s"
 
 
 DATA_VARIABLES = ("BUNQUEUE_DATA_PATH", "BQ_DATA_PATH", "DATA_PATH", "SQLITE_PATH")
@@ -207,3 +238,23 @@ def test_a_switch_has_several_spellings(text, value):
 
 def test_opening_the_network_to_webhooks_is_warned_about():
     assert "WEBHOOK_ALLOW_INTERNAL is on" in Config(webhook_allow_internal=True).warnings()[0]
+
+
+@pytest.mark.parametrize("name", ["AUTH_TOKENS", "AUTH_TOKENS_READ", "AUTH_TOKENS_PRODUCE", "AUTH_TOKENS_WORK"])
+def test_tokens_of_any_role_open_the_server_to_the_network(name):
+    config = Config.from_environment({name: "t"})
+
+    assert config.has_tokens
+    assert config.bind_host == "0.0.0.0"
+    assert not config.is_open_to_strangers
+
+
+def test_metrics_behind_tokens_need_tokens():
+    assert problems_of({"METRICS_AUTH": "on"}) == ["METRICS_AUTH: there are no AUTH_TOKENS to present"]
+    assert Config.from_environment({"METRICS_AUTH": "off"}) == Config()
+
+
+@pytest.mark.parametrize(("given", "missing"), [("TLS_CERT_FILE", "TLS_KEY_FILE"), ("TLS_KEY_FILE", "TLS_CERT_FILE")])
+def test_half_of_tls_is_no_tls(given, missing):
+    assert problems_of({given: "x.pem"}) == [f"{missing}: TLS misconfigured: {given} is set but {missing} is missing"]
+    assert not Config.from_environment({given: ""}).has_tls

@@ -18,7 +18,7 @@ from bunqueue_trio.model.instant import Now
 from bunqueue_trio.model.replies import DataReply, Reply
 from bunqueue_trio.protocol.webhook_checks import check_add_webhook
 from bunqueue_trio.server.events import Events
-from bunqueue_trio.server.metrics import WebhookFacts
+from bunqueue_trio.server.facts import WebhookFacts
 from bunqueue_trio.server.webhooks.bodies import WEBHOOK_NAMES
 from bunqueue_trio.server.webhooks.delivering import Deliveries, Lane, Outcome
 

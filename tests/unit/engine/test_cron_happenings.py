@@ -81,7 +81,8 @@ def test_a_run_is_told_after_its_job(harness):
     harness.heard()
     harness.advance(1_000)
 
-    assert [getattr(event, "event_type", None) or event.event for event in harness.heard()] == ["pushed", "cron:fired"]
+    told = [getattr(event, "event_type", None) or event.event for event in harness.heard()]
+    assert told == ["queue:created", "pushed", "cron:fired"]
     harness.advance(1_000)
     assert heard_of_crons(harness) == [("cron:fired", {"name": "c", "queue": "q"})]  # its job is the one that waits
 

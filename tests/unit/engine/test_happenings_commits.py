@@ -22,6 +22,9 @@ class Listening(EngineHarness):
         return [(e.event_type, e.job_id) if isinstance(e, JobEvent) else (e.event, about(e.data)) for e in events]
 
 
+CREATED = ("queue:created", None)
+
+
 def about(data):
     return data.get("jobId") or data.get("parentJobId")
 
@@ -39,7 +42,7 @@ def active(harness, **options):
 
 
 def push(harness):
-    return ("PUSH", {"queue": "q", "data": 1, "jobId": "a", "durable": True}), [("pushed", "a")]
+    return ("PUSH", {"queue": "q", "data": 1, "jobId": "a", "durable": True}), [CREATED, ("pushed", "a")]
 
 
 def push_of_a_parent(harness):
@@ -50,13 +53,15 @@ def push_of_a_parent(harness):
 
 def push_batch(harness):
     jobs = [{"data": 1, "customId": name, "durable": True} for name in "ab"]
-    return ("PUSHB", {"queue": "q", "jobs": jobs}), [("pushed", "a"), ("pushed", "b")]
+    told = [CREATED, ("pushed", "a"), ("pushed", "b"), ("batch:pushed", None)]
+    return ("PUSHB", {"queue": "q", "jobs": jobs}), told
 
 
 def push_batch_with_its_own_duplicate(harness):
     jobs = [{"data": 1, "customId": name, "durable": True, "uniqueKey": "k"} for name in "ab"]
     jobs.append({"data": 1, "customId": "c", "durable": True})
-    told = [("pushed", "a"), ("duplicated", "a"), ("job:deduplicated", "a"), ("pushed", "c")]
+    told = [CREATED, ("pushed", "a"), ("duplicated", "a"), ("job:deduplicated", "a"), ("pushed", "c")]
+    told.append(("batch:pushed", None))
     return ("PUSHB", {"queue": "q", "jobs": jobs}), told
 
 
@@ -90,20 +95,22 @@ def fail(harness):
 
 def last_fail(harness):
     job_id, token = active(harness, jobId="a", maxAttempts=1)
-    return ("FAIL", {"id": job_id, "token": token}), [("failed", "a")]
+    return ("FAIL", {"id": job_id, "token": token}), [("dlq:added", "a"), ("failed", "a")]
 
 
 def last_fail_of_a_child(harness):
     harness.push("p", jobId="p")
     job_id, token = active(harness, jobId="a", maxAttempts=1, parentId="p", failParentOnFailure=True)
-    told = [("failed", "a"), ("flow:failed", "p"), ("failed", "p"), ("flow:failed", "p")]
+    told = [("dlq:added", "a"), ("failed", "a"), ("flow:failed", "p")]
+    told += [("dlq:added", "p"), ("failed", "p"), ("flow:failed", "p")]
     return ("FAIL", {"id": job_id, "token": token}), told
 
 
 def last_fail_of_a_child_that_lets_its_parent_go(harness):
     job_id, token = active(harness, jobId="a", maxAttempts=1, parentId="p", continueParentOnFailure=True)
     harness.push("p", jobId="p", dependsOn=["a"])
-    return ("FAIL", {"id": job_id, "token": token}), [("failed", "a"), ("flow:failed", "p"), ("waiting", "p")]
+    told = [("dlq:added", "a"), ("failed", "a"), ("flow:failed", "p"), ("waiting", "p")]
+    return ("FAIL", {"id": job_id, "token": token}), told
 
 
 def cancel(harness):
@@ -120,12 +127,12 @@ def cancel_children(harness):
 
 def discard_of_a_child(harness):
     harness.push(jobId="a", parentId="p")
-    return ("Discard", {"id": "a"}), [("flow:failed", "p")]
+    return ("Discard", {"id": "a"}), [("dlq:added", "a"), ("job:discarded", "a"), ("flow:failed", "p")]
 
 
 def move_to_delayed(harness):
     active(harness, jobId="a")
-    return ("MoveToDelayed", {"id": "a", "delay": 500}), [("delayed", "a")]
+    return ("MoveToDelayed", {"id": "a", "delay": 500}), [("delayed", "a"), ("job:moved-to-delayed", "a")]
 
 
 def move_to_wait(harness):
@@ -140,18 +147,109 @@ def remove_dependency(harness):
 
 
 def pause(harness):
-    return ("Pause", {"queue": "q"}), [("paused", "")]
+    return ("Pause", {"queue": "q"}), [("queue:paused", None), ("paused", "")]
 
 
 def resume(harness):
-    return ("Resume", {"queue": "q"}), [("resumed", "")]
+    return ("Resume", {"queue": "q"}), [("queue:resumed", None), ("resumed", "")]
+
+
+def drain(harness):
+    harness.push()
+    return ("Drain", {"queue": "q"}), [("queue:drained", None)]
+
+
+def obliterate(harness):
+    harness.push()
+    return ("Obliterate", {"queue": "q"}), [("queue:obliterated", None), ("queue:removed", None)]
+
+
+def clean(harness):
+    harness.push()
+    return ("Clean", {"queue": "q", "grace": 0}), [("queue:cleaned", None)]
+
+
+def clean_failed(harness):
+    harness.push(jobId="a")
+    harness.send("Discard", id="a")
+    return ("Clean", {"queue": "q", "grace": 0, "state": "failed"}), [("queue:cleaned", None)]
+
+
+def purge(harness):
+    harness.push(jobId="a")
+    harness.send("Discard", id="a")
+    return ("PurgeDlq", {"queue": "q"}), [("dlq:purged", None)]
+
+
+def retry_one(harness):
+    harness.push(jobId="a")
+    harness.send("Discard", id="a")
+    return ("RetryDlq", {"queue": "q", "jobId": "a"}), [("dlq:retried", "a")]
+
+
+def retry_all(harness):
+    harness.push(jobId="a")
+    harness.send("Discard", id="a")
+    return ("RetryDlq", {"queue": "q"}), [("dlq:retry-all", None)]
+
+
+def promote(harness):
+    harness.push(jobId="a", delay=500)
+    return ("Promote", {"id": "a"}), [("job:promoted", "a")]
+
+
+def promote_jobs(harness):
+    for name in "ab":
+        harness.push(jobId=name, delay=500)
+    return ("PromoteJobs", {"queue": "q"}), [("job:promoted", "a"), ("job:promoted", "b")]
+
+
+def update(harness):
+    harness.push(jobId="a")
+    return ("Update", {"id": "a", "data": 2}), [("job:data-updated", "a")]
+
+
+def change_priority(harness):
+    harness.push(jobId="a")
+    return ("ChangePriority", {"id": "a", "priority": 2}), [("job:priority-changed", "a")]
+
+
+def change_delay(harness):
+    harness.push(jobId="a")
+    return ("ChangeDelay", {"id": "a", "delay": 2}), [("job:delay-changed", "a")]
+
+
+def limit_rate(harness):
+    return ("RateLimit", {"queue": "q", "limit": 2}), [("ratelimit:set", None)]
+
+
+def lift_rate(harness):
+    return ("RateLimitClear", {"queue": "q"}), [("ratelimit:cleared", None)]
+
+
+def limit_concurrency(harness):
+    return ("SetConcurrency", {"queue": "q", "limit": 2}), [("concurrency:set", None)]
+
+
+def lift_concurrency(harness):
+    return ("ClearConcurrency", {"queue": "q"}), [("concurrency:cleared", None)]
+
+
+def stall_config(harness):
+    return ("SetStallConfig", {"queue": "q", "config": {"maxStalls": 2}}), [("config:stall-changed", None)]
+
+
+def dlq_config(harness):
+    return ("SetDlqConfig", {"queue": "q", "config": {"maxEntries": 2}}), [("config:dlq-changed", None)]
 
 
 CASES = [
     push, push_of_a_parent, push_batch, push_batch_with_its_own_duplicate, ack, ack_of_the_last_child,
     ack_of_a_job_that_repeats, ack_batch, fail, last_fail, last_fail_of_a_child,
     last_fail_of_a_child_that_lets_its_parent_go, cancel, cancel_children, discard_of_a_child, move_to_delayed,
-    move_to_wait, remove_dependency, pause, resume,
+    move_to_wait, remove_dependency, pause, resume, drain, obliterate, clean, clean_failed, purge, retry_one, retry_all,
+    promote, promote_jobs, update, change_priority, change_delay, limit_rate, lift_rate, limit_concurrency,
+    lift_concurrency, stall_config, dlq_config,
 ]  # fmt: skip
 
 
@@ -173,9 +271,12 @@ def test_listeners_hear_of_a_change_at_its_commit_and_not_when_that_fails(harnes
 
         heard = harness.heard()
         harness.commit()
-    assert [
-        (kind, job_id if expected[n][1] is not None else None) for n, (kind, job_id) in enumerate(heard)
-    ] == expected
+    assert [kind for kind, _ in heard] == [kind for kind, _ in expected]
+    named = [
+        (kind, job_id if wanted is not None else None)
+        for (kind, job_id), (_, wanted) in zip(heard, expected, strict=True)
+    ]
+    assert named == expected
     assert harness.heard() == []
 
 
@@ -193,6 +294,7 @@ def test_commits_are_told_in_their_order_whatever_the_order_of_the_commands(harn
     assert harness.heard() == [
         *(("completed", name) for name in "cba"),
         ("pushed", "d"),
+        ("queue:paused", None),
         ("paused", ""),
     ]
 
@@ -206,7 +308,7 @@ def test_whoever_comes_while_a_commit_is_under_way_hears_of_it(harness):
         harness.engine.listen(True)
         harness.land(flight)
 
-    assert harness.heard() == [("pushed", "a")]
+    assert harness.heard() == [CREATED, ("pushed", "a")]
 
 
 def test_whoever_leaves_while_a_commit_is_under_way_costs_nothing_more(harness):

@@ -1,0 +1,152 @@
+"""Where HTTP listens: as many connections as allowed, and a Unix socket instead of a port."""
+
+import os
+import socket
+import stat
+from functools import partial
+
+import pytest
+import trio
+
+from bunqueue_trio.server.door import Tally
+from bunqueue_trio.web.serve import bind_path, serve_http
+from tests.server.fakes import wait_for
+from tests.server.http import Source
+
+LIVE = b"GET /live HTTP/1.1\r\nHost: x\r\n\r\n"
+CLOSE = b"GET /live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+
+
+async def ask(stream, request: bytes = CLOSE) -> bytes:
+    """What comes back until the server has closed, or until the probe has answered."""
+    await stream.send_all(request)
+    reply = b""
+    while not reply.endswith(b"OK") and (piece := await stream.receive_some()):
+        reply += piece
+    return reply
+
+
+@pytest.fixture
+async def serve(nursery: trio.Nursery):
+    """Serve HTTP on a free port, or on a path; returns the port."""
+    stop = trio.Event()
+
+    async def start(**options):
+        return await nursery.start(partial(serve_http, Source(), "127.0.0.1", 0, stop, 1.0, **options))
+
+    yield start
+    stop.set()
+
+
+# how many
+
+
+async def test_the_connection_over_the_limit_is_answered_with_503_and_frees_nothing(serve, log):
+    tally = Tally()
+    port = await serve(limit=2, tally=tally)
+    inside = [await trio.open_tcp_stream("127.0.0.1", port) for _ in range(2)]
+    for stream in inside:
+        assert (await ask(stream, LIVE)).startswith(b"HTTP/1.1 200 ")
+
+    for _ in range(3):
+        async with await trio.open_tcp_stream("127.0.0.1", port) as outside:
+            head, _, body = (await outside.receive_some(1_000)).partition(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 503 ")
+            assert body == b'{"ok":false,"error":"Too many connections"}'
+            assert f"Content-Length: {len(body)}".encode() in head
+            assert await outside.receive_some(1_000) == b""
+
+    assert (tally.connection_count, tally.refused_count) == (2, 3)
+    assert [line["message"] for line in log()] == ["Too many connections"]  # not one line each
+    await inside[0].aclose()
+    await wait_for(lambda: tally.connection_count == 1)
+    async with await trio.open_tcp_stream("127.0.0.1", port) as again:
+        assert (await ask(again)).startswith(b"HTTP/1.1 200 ")
+    await inside[1].aclose()
+    await wait_for(lambda: tally.connection_count == 0)
+
+
+# a Unix socket
+
+
+def is_there(path: str) -> bool:
+    return os.path.exists(path)
+
+
+@pytest.fixture
+def path(tmp_path) -> str:
+    return str(tmp_path / "http.sock")
+
+
+async def test_a_unix_socket_serves_and_is_removed_in_the_end(path):
+    stop = trio.Event()
+    async with trio.open_nursery() as nursery:
+        port = await nursery.start(partial(serve_http, Source(), "nowhere", 1, stop, 1.0, path=path))
+        async with await trio.open_unix_socket(path) as stream:
+            reply = await ask(stream)
+        stop.set()
+
+    assert port == 0
+    assert reply.startswith(b"HTTP/1.1 200 ")
+    assert not is_there(path)
+
+
+async def test_cancelling_removes_it_too(path, nursery):
+    async with trio.open_nursery() as ours:
+        await ours.start(partial(serve_http, Source(), "", 0, trio.Event(), 1.0, path=path))
+        assert stat.S_ISSOCK(os.stat(path).st_mode)
+        ours.cancel_scope.cancel()
+
+    assert not is_there(path)
+
+
+async def test_a_socket_that_nobody_answers_on_is_replaced(path, serve):
+    with socket.socket(socket.AF_UNIX) as killed:
+        killed.bind(path)
+        killed.listen()
+
+    await serve(path=path)
+
+    async with await trio.open_unix_socket(path) as stream:
+        assert (await ask(stream)).startswith(b"HTTP/1.1 200 ")
+
+
+async def test_a_socket_that_somebody_answers_on_is_left_alone(path, serve):
+    await serve(path=path)
+
+    with pytest.raises(OSError, match=f"Cannot listen on {path}: Address already in use"):
+        bind_path(path)
+
+    async with await trio.open_unix_socket(path) as stream:
+        assert (await ask(stream)).startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_file_of_another_kind_is_left_alone(path):
+    with open(path, "w") as file:
+        file.write("precious")
+
+    with pytest.raises(OSError, match="Address already in use"):
+        bind_path(path)
+
+    with open(path) as file:
+        assert file.read() == "precious"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("none/http.sock", "No such file or directory"), ("x" * 200, "AF_UNIX path too long")]
+)
+def test_a_path_that_cannot_be_used_is_an_error_that_names_it(tmp_path, name, text):
+    with pytest.raises(OSError, match=rf"Cannot listen on {tmp_path}/{name}: .*{text}"):
+        bind_path(str(tmp_path / name))
+
+
+async def test_the_socket_of_somebody_else_is_not_removed(path):
+    stop = trio.Event()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(partial(serve_http, Source(), "", 0, stop, 1.0, path=path))
+        os.rename(path, f"{path}.old")  # keeps its inode from being given to the next one
+        with socket.socket(socket.AF_UNIX) as other:
+            other.bind(path)
+        stop.set()
+
+    assert is_there(path)
