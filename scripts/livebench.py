@@ -3,7 +3,8 @@
     python scripts/livebench.py [--start 'python -m bunqueue_trio'] [--readers 500] [--stuck 20] [--rate 50]
         [--seconds 15]
 
-Prints the times of the pushes, how far the memory of the server grew, and what became of those that never read.
+Prints the times of the pushes, how far the memory of the server grew, and what became of those that never read. The
+queue is drained once a second, so that what grows is not the queue.
 """
 
 from __future__ import annotations
@@ -88,7 +89,12 @@ class Readers(threading.Thread):
 
 def push(sock: socket.socket, number: int) -> float:
     """One push; how long its reply took, ms."""
-    body = msgpack.packb({"cmd": "PUSH", "queue": "live", "data": {"n": number}, "reqId": str(number)})
+    return ask(sock, {"cmd": "PUSH", "queue": "live", "data": {"n": number}, "reqId": str(number)})
+
+
+def ask(sock: socket.socket, command: dict[str, object]) -> float:
+    """One command; how long its reply took, ms."""
+    body = msgpack.packb(command)
     started = time.perf_counter()
     sock.sendall(struct.pack(">I", len(body)) + body)
     head = sock.recv(4, socket.MSG_WAITALL)
@@ -131,6 +137,8 @@ def run(options: argparse.Namespace, tcp: int, http: int, pid: int) -> bool:
             samples.append(f"{rss_mib(pid):.1f}")
         time.sleep(max(0.0, began + number / options.rate - time.perf_counter()))
         times.append(push(producer, number))
+        if number % options.rate == options.rate - 1:
+            ask(producer, {"cmd": "Drain", "queue": "live"})
     time.sleep(2)
     after = rss_mib(pid)
     times.sort()
