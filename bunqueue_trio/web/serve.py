@@ -23,10 +23,12 @@ from hypercorn.typing import ConnectionState
 from bunqueue_trio.logs import get_logger
 from bunqueue_trio.server.door import BACKLOG, Door, Tally
 from bunqueue_trio.web.probes import HealthSource, Routes, create_app
+from bunqueue_trio.web.transport import reset
 
 MAX_MESSAGE_BYTES = 2 << 20  # of a WebSocket: twice what is taken, so that we say why before Hypercorn says nothing
 KEEP_ALIVE_S = 10.0  # Wire: the reference drops a silent connection after 10 to 12 s
 MAX_CONNECTIONS = 10_000
+UNREAD_MS = 60_000  # a client that takes nothing of an answer for so long is cut off, with what it holds in memory
 _TOO_MANY = b'{"ok":false,"error":"Too many connections"}'
 FAREWELL = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: close\r\n"
@@ -77,15 +79,20 @@ async def serve_http(
             await lifespan.wait_for_startup()
             async with trio.open_nursery() as connections:
                 door = HttpDoor(app, settings, context, connections, limit, tls=tls, tally=tally)
-                async with trio.open_nursery() as doors:
-                    for listener in listeners:
-                        doors.start_soon(door.accept_from, listener)
-                    task_status.started(0 if path is not None else int(listeners[0].socket.getsockname()[1]))
-                    await (stop if closing is None else closing).wait()
-                    doors.cancel_scope.cancel(reason="closing")
-                await stop.wait()
-                await context.terminated.set()
-                connections.cancel_scope.deadline = trio.current_time() + grace_s
+                try:
+                    async with trio.open_nursery() as doors:
+                        for listener in listeners:
+                            doors.start_soon(door.accept_from, listener)
+                        task_status.started(0 if path is not None else int(listeners[0].socket.getsockname()[1]))
+                        await (stop if closing is None else closing).wait()
+                        doors.cancel_scope.cancel(reason="closing")
+                    await stop.wait()
+                    await context.terminated.set()
+                    with trio.move_on_after(grace_s):
+                        await door.wait_empty()
+                finally:
+                    door.reset_all()
+                    connections.cancel_scope.cancel(reason="HTTP stops")
             await lifespan.wait_for_shutdown()
     finally:
         for listener in listeners:
@@ -121,9 +128,13 @@ class HttpDoor(Door[Stream]):
         self._settings = settings
         self._context = context
         self._tls = tls
+        self._streams: set[Stream] = set()
+        self._became_empty = trio.Event()
 
     def open_stream(self, sock: socket.socket) -> Stream:
         """Set up an accepted socket."""
+        if sock.family != socket.AF_UNIX and hasattr(socket, "TCP_USER_TIMEOUT"):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_MS)
         stream = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
         if self._tls is None:
             return stream
@@ -131,10 +142,27 @@ class HttpDoor(Door[Stream]):
 
     async def serve(self, stream: Stream) -> None:
         """Requests, one after the other, until either side has enough."""
+        self._streams.add(stream)
         try:
             await _Connection(self._app, self._settings, self._context, ConnectionState({}), stream)  # type: ignore[arg-type]
         finally:
+            self._streams.remove(stream)
+            if not self._streams:
+                self._became_empty.set()
             await trio.aclose_forcefully(stream)
+
+    async def wait_empty(self) -> None:
+        """Until no connection is open."""
+        while self._streams:
+            self._became_empty = trio.Event()
+            await self._became_empty.wait()
+
+    def reset_all(self) -> None:
+        """End every connection. Hypercorn shields its writes from cancellation: one to a client that does not read
+        would hold up the stop for as long as that client likes.
+        """
+        for stream in self._streams:
+            reset(stream)
 
 
 async def _bind(host: str, port: int) -> list[trio.SocketListener]:

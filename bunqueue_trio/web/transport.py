@@ -26,6 +26,14 @@ _RESET = struct.pack("ii", 1, 0)
 _KEY = "bunqueue_trio.transport"
 
 
+def reset(stream: Any) -> None:
+    """End a connection at once, plain or TLS: a write that waits for its client fails now."""
+    raw = getattr(stream, "transport_stream", stream).socket
+    with suppress(OSError):  # gone already
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+    raw.close()
+
+
 class Transport:
     """The connection that an ASGI ``send`` writes to."""
 
@@ -52,13 +60,8 @@ class Transport:
 
     def cut(self) -> None:
         """Reset the connection; a write that waits for the client fails now."""
-        if self._server is None:
-            return
-        stream: Any = self._server.stream
-        raw = getattr(stream, "transport_stream", stream).socket
-        with suppress(OSError):  # gone already
-            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-        raw.close()
+        if self._server is not None:
+            reset(self._server.stream)
 
     async def ping(self) -> None:
         """Send a ping frame."""

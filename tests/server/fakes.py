@@ -367,9 +367,9 @@ def pull(**fields: Any) -> dict[str, Any]:
     return {"cmd": "PULL", "queue": QUEUE, "owner": "w", **fields}
 
 
-async def wait_for(condition: Callable[[], Any], step_s: float = 0.001) -> None:
-    """Let time pass until *condition* holds; ten seconds of it are too much."""
-    with trio.fail_after(10):
+async def wait_for(condition: Callable[[], Any], step_s: float = 0.001, timeout_s: float = 10) -> None:
+    """Let time pass until *condition* holds; more than *timeout_s* of it is too much."""
+    with trio.fail_after(timeout_s):
         while not condition():  # noqa: ASYNC110  (what other threads do sets no event of ours)
             await trio.sleep(step_s)
 

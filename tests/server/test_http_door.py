@@ -66,6 +66,48 @@ async def test_the_connection_over_the_limit_is_answered_with_503_and_frees_noth
     await wait_for(lambda: tally.connection_count == 0)
 
 
+# who does not read
+
+
+class Large:
+    """A room with an answer that no socket buffer holds."""
+
+    def add_to(self, app) -> None:
+        app.add_url_rule("/large", "large", lambda: b"x" * (16 << 20))
+
+
+async def get_and_not_read(port: int) -> trio.SocketStream:
+    stream = await trio.open_tcp_stream("127.0.0.1", port)
+    await stream.send_all(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
+    await stream.receive_some(100)
+    return stream
+
+
+@pytest.mark.parametrize("end", ["stop", "cancel"])
+async def test_a_client_that_does_not_read_its_answer_does_not_hold_up_the_end(end, log):
+    stop = trio.Event()
+    with trio.fail_after(10):
+        async with trio.open_nursery() as ours:
+            port = await ours.start(partial(serve_http, Source(), "127.0.0.1", 0, stop, 0.2, rooms=[Large()]))
+            stream = await get_and_not_read(port)
+            stop.set() if end == "stop" else ours.cancel_scope.cancel()
+    await stream.aclose()
+    assert log() == []
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="NOT TESTED: a system without TCP_USER_TIMEOUT")
+async def test_a_client_that_takes_nothing_of_its_answer_is_cut_off(serve, monkeypatch):
+    monkeypatch.setattr("bunqueue_trio.web.serve.UNREAD_MS", 500)
+    tally = Tally()
+    port = await serve(tally=tally, rooms=[Large()])
+
+    async with await get_and_not_read(port):
+        assert tally.connection_count == 1
+        # The kernel looks when it probes the window, after pauses that it doubles.
+        await wait_for(lambda: tally.connection_count == 0, step_s=0.1, timeout_s=60)
+
+
 # a Unix socket
 
 
