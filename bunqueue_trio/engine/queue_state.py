@@ -118,6 +118,17 @@ class QueueState:
             counts[0] = plain
         return {str(priority): counts[priority] for priority in sorted(counts)}
 
+    def raw_counts(self) -> dict[str, int]:
+        """Jobs by state, whether the queue is paused or not."""
+        return {
+            "waiting": self.waiting_count,
+            "prioritized": self.prioritized_count,
+            "active": self.active_count,
+            "completed": self.completed_count,
+            "failed": len(self.letters),
+            "delayed": self.delayed_count,
+        }
+
     def retire(self) -> None:
         """The queue is given up with all it holds: the gauges count it no longer."""
         gauges = self.gauges

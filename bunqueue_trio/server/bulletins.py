@@ -78,15 +78,7 @@ def queue_counts(name: str, queue: QueueState | None) -> dict[str, Any]:
     """Exact counts, whether the queue is paused or not; zeros for one that has gone."""
     if queue is None:
         queue = QueueState(name)
-    return {
-        "queue": name,
-        "waiting": queue.waiting_count,
-        "prioritized": queue.prioritized_count,
-        "active": queue.active_count,
-        "completed": queue.completed_count,
-        "failed": len(queue.letters),
-        "delayed": queue.delayed_count,
-    }
+    return {"queue": name, **queue.raw_counts()}
 
 
 class IdleQueues:

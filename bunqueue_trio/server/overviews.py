@@ -152,14 +152,7 @@ class Overviews:
             {
                 "name": queue.name,
                 "paused": queue.settings.paused,
-                "counts": {
-                    "waiting": queue.waiting_count,
-                    "prioritized": queue.prioritized_count,
-                    "active": queue.active_count,
-                    "completed": queue.completed_count,
-                    "failed": len(queue.letters),
-                    "delayed": queue.delayed_count,
-                },
+                "counts": queue.raw_counts(),
             }
             for queue in islice(known, offset, offset + limit)
         ]
