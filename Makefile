@@ -9,7 +9,7 @@ REFERENCE ?= bunqueue
 # need not wait (the framework wants them async), 9xx would ask for a checkpoint in every function.
 ASYNC_OFF = ASYNC114,ASYNC124,ASYNC128,ASYNC9
 
-.PHONY: check fmt lint types test test-slow test-long golden chaos fuzz bench bench-reads
+.PHONY: check fmt lint types test test-slow test-long golden chaos fuzz bench bench-reads bench-live
 
 check: lint types golden test
 
@@ -29,7 +29,7 @@ types:
 test:
 	$(PYTHON) -m pytest -n $(WORKERS) -m 'not slow and not long'
 
-# Most of them wait for processes, so more run at a time than there are processors; those that measure time come last, alone.
+# Most of them wait for processes, so more run at a time than there are processors; what measures time comes last, alone.
 test-slow:
 	$(PYTHON) -m pytest -n $(SLOW_WORKERS) --dist worksteal -m 'slow and not alone and not long'
 	$(PYTHON) -m pytest -m 'alone and not long'
@@ -48,6 +48,9 @@ fuzz:
 
 bench-reads:
 	$(PYTHON) scripts/readbench.py --start '$(PYTHON) -m bunqueue_trio'
+
+bench-live:
+	$(PYTHON) scripts/livebench.py --seconds 60 --start '$(PYTHON) -m bunqueue_trio'
 
 bench:
 	$(PYTHON) scripts/wirebench.py duel --a '$(PYTHON) -m bunqueue_trio' --b '$(REFERENCE)'
