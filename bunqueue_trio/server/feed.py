@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import trio
 
 from bunqueue_trio.server.pace import Pace
+from bunqueue_trio.server.roles import Role
 
 MAX_BUFFERED = 1_000  # pieces that one reader may be behind; the same bytes for all readers
 MAX_BUFFERED_BYTES = 1 << 20
@@ -24,12 +25,16 @@ class Reader:
 
     Args:
         queue: the only queue it watches, None for all.
+        roles: what its token allows.
         cut: ends its connection, also in the middle of a write.
         backlog: what it gets first; takes none of its room.
     """
 
-    def __init__(self, queue: str | None, pace: Pace, cut: Callable[[], None], backlog: Sequence[bytes] = ()) -> None:
+    def __init__(
+        self, queue: str | None, roles: Role, pace: Pace, cut: Callable[[], None], backlog: Sequence[bytes] = ()
+    ) -> None:
         self.queue = queue
+        self.roles = roles
         self.is_closed = False
         self.was_too_slow = False
         self.writing_since_s: float | None = None

@@ -88,18 +88,21 @@ class Live:
 
     # who watches
 
-    def open_reader(self, queue: str | None, last_number: int | None, cut: Callable[[], None]) -> Reader:
+    def open_reader(
+        self, queue: str | None, last_number: int | None, cut: Callable[[], None], roles: Role = Role.ALL
+    ) -> Reader:
         """A new stream; `close_reader` must follow.
 
         Args:
             last_number: the last event it knows of, None for none.
             cut: ends its connection, also in the middle of a write.
+            roles: what its token allows.
         Raises:
             LimitError: there are too many.
         """
         if len(self._readers) >= MAX_READERS:
             raise LimitError("Too many SSE connections")
-        reader = Reader(queue, self._pace, cut, self._greeting(queue, last_number))
+        reader = Reader(queue, roles, self._pace, cut, self._greeting(queue, last_number))
         if self.is_closed:
             reader.close()
             return reader
@@ -199,7 +202,7 @@ class Live:
         if self._readers:
             telling = Telling(event, numbered.id)
             for reader in tuple(self._readers):
-                if telling.concerns(reader.queue):
+                if telling.concerns(reader.queue) and telling.is_open_to(reader.roles):
                     reader.offer(telling.record)
 
     def _tell_sockets(self, event: Event) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from struct import Struct
-from typing import Any, Final
+from typing import Any
 
 import trio
 
@@ -31,7 +31,6 @@ from bunqueue_trio.server.telling import Telling
 MAX_UNSENT_BYTES = 1 << 20  # Wire: beyond it events are skipped, and here no more commands are taken
 EVENTS_PER_TURN = 16
 LARGE_BYTES = 262_144  # texts that are made in a thread
-NOT_PERMITTED: Final = "Not permitted for this token: {} needs the role read"
 _read_length = Struct(">I").unpack_from
 
 
@@ -104,8 +103,6 @@ class LiveSocket:
         reply: dict[str, Any]
         events = command.get("events")
         try:
-            if not self._may_watch:
-                raise ValidationError(NOT_PERMITTED.format(command["cmd"]))
             if command["cmd"] == "Subscribe":
                 patterns = _checked(events)
                 self._subscribed = self._subscribed or Subscriptions()
@@ -118,10 +115,6 @@ class LiveSocket:
         if "reqId" in command:
             reply["reqId"] = command["reqId"]
         self._answer(reply)
-
-    @property
-    def _may_watch(self) -> bool:
-        return Role.READ in self.session.roles
 
     # out
 
@@ -139,7 +132,7 @@ class LiveSocket:
             self._pace.want(self)
 
     def _wants(self, telling: Telling) -> bool:
-        if not self._may_watch:
+        if not telling.is_open_to(self.session.roles):
             return False
         if self._subscribed is None:
             return telling.is_of_job

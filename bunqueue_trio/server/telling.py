@@ -9,10 +9,12 @@ from typing import Any
 
 import msgspec
 
+from bunqueue_trio.model import commands as c
 from bunqueue_trio.model.events import Event, JobEvent
 from bunqueue_trio.protocol.event_names import name_of, queue_of, shown
 from bunqueue_trio.protocol.json_bodies import json_of
 from bunqueue_trio.protocol.json_text import json_number
+from bunqueue_trio.server.roles import Role, permitted
 
 _encode = msgspec.json.Encoder().encode
 _pack = msgspec.msgpack.Encoder().encode
@@ -41,6 +43,12 @@ class Telling:
     def concerns(self, queue: str | None) -> bool:
         """Whether somebody who watches *queue* (None: all) is told."""
         return queue is None or self.queue is None or self.queue == queue
+
+    def is_open_to(self, roles: Role) -> bool:
+        """Whether somebody with these roles is told. The URL of a webhook is a secret: who may not list them hears
+        nothing of them.
+        """
+        return (c.ListWebhooks if self.name.startswith("webhook:") else c.Stats) in permitted(roles)
 
     @property
     def size_bytes(self) -> int:

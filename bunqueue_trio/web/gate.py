@@ -13,6 +13,7 @@ Source: HTTP, "Order of checks for a request", "Bearer auth", "CORS", "Request r
 from __future__ import annotations
 
 import math
+import socket
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import urlsplit
@@ -66,6 +67,7 @@ class Gate:
         self._server = server
         self._metrics_auth = config.metrics_auth
         self._origins = config.cors_allow_origin
+        self._names = {"localhost", socket.gethostname().lower(), (config.host or "").lower()}
         self._proxies = [ip_network(network) for network in config.trusted_proxies]
         self._throttles = ClientThrottles(
             config.rate_limit_max_requests, config.rate_limit_window_ms, config.rate_limit_cleanup_ms
@@ -107,7 +109,8 @@ class Gate:
 
     async def _admit_websocket(self) -> Response | None:
         # A page from elsewhere may open a socket as it likes and read it: more than it could do by posting.
-        return self._check("POST", segments_of(websocket.scope), websocket.scope, websocket.headers)
+        # Every socket is one below /ws, whatever the path looks like with its dots resolved.
+        return self._check("POST", ("ws",), websocket.scope, websocket.headers)
 
     def _check(self, method: str, segments: tuple[str, ...], scope: Any, headers: Headers) -> Response | None:
         is_debug = segments in (("gc",), ("heapstats",)) and (method == "POST") == (segments == ("gc",))
@@ -170,11 +173,16 @@ class Gate:
         origin = headers.get("Origin")
         if origin is None:
             return headers.get("Sec-Fetch-Site") in ("cross-site", "same-site")
+        if origin in self._origins:
+            return False
         try:
-            host = urlsplit(origin).netloc
+            parts = urlsplit(origin)
+            name = parts.hostname or ""
         except ValueError:
             return True
-        return origin not in self._origins and (not host or host != headers.get("Host"))
+        # A name of somebody else may be made to lead here (DNS rebinding); then Origin and Host agree.
+        is_ours = name in self._names or _parsed(name) is not None
+        return not is_ours or parts.netloc != headers.get("Host")
 
     # who may read the answer
 

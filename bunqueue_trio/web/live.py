@@ -59,7 +59,8 @@ class LiveRoutes:
             check_permitted(c.Stats)
             queue = watched_queue(segments)
             cut = transport_of(request.scope).cut
-            reader = self._live.open_reader(queue, parse_last_id(request.headers.get("Last-Event-ID")), cut)
+            last_number = parse_last_id(request.headers.get("Last-Event-ID"))
+            reader = self._live.open_reader(queue, last_number, cut, g.get("roles", Role.ALL))
         except LimitError as error:
             return Response(str(error), status=503, content_type=TEXT)
         except AuthError as error:

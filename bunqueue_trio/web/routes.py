@@ -20,6 +20,7 @@ from werkzeug.datastructures import MultiDict
 
 from bunqueue_trio.errors import ValidationError
 from bunqueue_trio.model import commands as c
+from bunqueue_trio.protocol.fields import MAX_SAFE_INTEGER
 
 MAX_PAGE = 500
 DEFAULT_PAGE = 100
@@ -189,7 +190,7 @@ def _truncated(text: str | None, default: int) -> int:
         value = float(text) if text else 0.0
     except ValueError:
         return default
-    return max(0, math.trunc(value)) if math.isfinite(value) else default
+    return min(max(0, math.trunc(value)), MAX_SAFE_INTEGER) if math.isfinite(value) else default
 
 
 def _includes_jobs(asked: Asked) -> dict[str, Any]:

@@ -144,12 +144,21 @@ class HttpDoor(Door[Stream]):
         """Requests, one after the other, until either side has enough."""
         self._streams.add(stream)
         try:
-            await _Connection(self._app, self._settings, self._context, ConnectionState({}), stream)  # type: ignore[arg-type]
+            await self._see_through(stream)
         finally:
             self._streams.remove(stream)
             if not self._streams:
                 self._became_empty.set()
             await trio.aclose_forcefully(stream)
+
+    async def _see_through(self, stream: Stream) -> None:
+        """One connection. Bytes that Hypercorn and its parsers cannot read may raise anything, and any stranger
+        may send them: they end the connection, and nothing else.
+        """
+        try:
+            await _Connection(self._app, self._settings, self._context, ConnectionState({}), stream)  # type: ignore[arg-type]
+        except* Exception as errors:
+            self._complain("HTTP connection ended by bytes that cannot be read", error=repr(_first(errors)))
 
     async def wait_empty(self) -> None:
         """Until no connection is open."""
@@ -163,6 +172,12 @@ class HttpDoor(Door[Stream]):
         """
         for stream in self._streams:
             reset(stream)
+
+
+def _first(errors: BaseException) -> BaseException:
+    while isinstance(errors, BaseExceptionGroup):
+        errors = errors.exceptions[0]
+    return errors
 
 
 async def _bind(host: str, port: int) -> list[trio.SocketListener]:

@@ -375,6 +375,10 @@ OWN = {"Host": "127.0.0.1:6790", "Origin": "http://127.0.0.1:6790"}
         (Config(), OWN, False),
         (Config(), {"Host": "127.0.0.1:6790", "Origin": "http://evil.example"}, True),
         (Config(), {"Host": "127.0.0.1:6790", "Origin": "http://127.0.0.1:80"}, True),
+        # a name of somebody else that leads here
+        (Config(), {"Host": "evil.example:6790", "Origin": "http://evil.example:6790"}, True),
+        (Config(host="jobs.example"), {"Host": "jobs.example:6790", "Origin": "http://jobs.example:6790"}, False),
+        (Config(), {"Host": "[::1]:6790", "Origin": "http://[::1]:6790"}, False),
         (Config(), {"Origin": "null"}, True),
         (Config(), {"Origin": "http://["}, True),
         (Config(), {"Sec-Fetch-Site": "cross-site"}, True),
@@ -439,6 +443,23 @@ async def test_the_gate_stands_in_front_of_sockets_too(rig: Rig, autojump_clock,
     except* WebsocketResponseError as group:
         found += [error.response.status_code for error in group.exceptions]
     assert found == [status]
+
+
+@pytest.mark.parametrize("path", ["/ws", "/ws/../gc", "/ws/../heapstats", "/ws/../prometheus"])
+async def test_every_socket_counts_for_the_limit_whatever_its_path(rig: Rig, autojump_clock, path):
+    client = Http(rig, Config(rate_limit_max_requests=1)).app.test_client()
+    async with client.websocket("/ws") as socket:
+        await socket.send("no JSON")
+        await socket.receive()
+
+    found = []
+    try:
+        with trio.fail_after(5):
+            async with client.websocket(path) as socket:
+                await socket.receive()
+    except* WebsocketResponseError as group:
+        found += [error.response.status_code for error in group.exceptions]
+    assert found == [429]
 
 
 # bodies

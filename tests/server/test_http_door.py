@@ -108,6 +108,41 @@ async def test_a_client_that_takes_nothing_of_its_answer_is_cut_off(serve, monke
         await wait_for(lambda: tally.connection_count == 0, step_s=0.1, timeout_s=60)
 
 
+# what nobody can read
+
+UPGRADE = b"GET /ws HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+KEY = b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+H2C = b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: h2c\r\nConnection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: "
+UNREADABLE = {
+    "subprotocol": UPGRADE + b"Sec-WebSocket-Protocol: \xff\r\n\r\n",
+    "extensions": UPGRADE + KEY + b"Sec-WebSocket-Extensions: \xff\r\n\r\n",
+    "connection": b"GET /ws HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade, \xff\r\n" + KEY + b"\r\n",
+    "upgrade with a body": UPGRADE + KEY + b"Content-Length: 3\r\n\r\nabc",
+    "a frame too early": UPGRADE + KEY + b"\r\n\x81\x80\0\0\0\0",
+    "settings that are no base64": H2C + b"A\r\n\r\n",
+    "settings that are no frame": H2C + b"AAAA\r\n\r\n",
+    "settings that nobody may have": H2C + b"AAIAAAAF\r\n\r\n",
+    "a request line of HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\1\1\5\0\0\0\1\xff",
+    "noise": bytes(range(256)) * 8,
+}
+
+
+@pytest.mark.parametrize("sent", UNREADABLE.values(), ids=UNREADABLE)
+async def test_bytes_that_nobody_can_read_end_their_connection_and_no_other(serve, sent):
+    tally = Tally()
+    port = await serve(tally=tally)
+
+    for _ in range(3):
+        async with await trio.open_tcp_stream("127.0.0.1", port) as stranger:
+            await stranger.send_all(sent)
+            with trio.move_on_after(0.1):
+                await stranger.receive_some(1_000)
+
+    async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+        assert (await ask(stream)).startswith(b"HTTP/1.1 200 ")
+    await wait_for(lambda: tally.connection_count == 0)
+
+
 # a Unix socket
 
 

@@ -121,6 +121,17 @@ async def test_a_filter_hides_other_queues_and_keeps_what_concerns_all(watched: 
     assert names == ["queue:created", "memory:compacted", "job:pushed"]
 
 
+@pytest.mark.parametrize(("role", "hears"), [(Role.READ, False), (Role.WORK, False), (Role.ALL, True)])
+async def test_webhooks_are_a_secret_from_who_may_not_list_them(watched: Live, rig: Rig, autojump_clock, role, hears):
+    reader = watched.open_reader(None, None, lambda: None, role)
+
+    for name in ("webhook:added", "memory:compacted"):
+        rig.broker.events.publish([SystemEvent(name, WALL_MS, {"url": "https://example.com/secret"})])
+
+    names = [block["event"] for block in (await read(reader, 2 + hears))[1:]]
+    assert names == ["webhook:added"] * hears + ["memory:compacted"]
+
+
 async def test_what_comes_at_intervals(watched: Live, rig: Rig, nursery, autojump_clock):
     nursery.start_soon(lambda: run_bulletins(rig.broker, idle_threshold_ms=0))
     reader = open_reader(watched)

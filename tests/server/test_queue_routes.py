@@ -41,6 +41,7 @@ async def test_an_entry_is_shown_whole_with_payloads_as_json(dead):
         ("?limit=", ""),
         ("?limit=-3", ""),
         ("?limit=x&offset=y", "abc"),
+        ("?offset=1e300", ""),
         ("?limit=inf", "abc"),
     ],
 )
