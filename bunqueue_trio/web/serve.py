@@ -158,7 +158,7 @@ class HttpDoor(Door[Stream]):
         try:
             await _Connection(self._app, self._settings, self._context, ConnectionState({}), stream)  # type: ignore[arg-type]
         except* Exception as errors:
-            self._complain("HTTP connection ended by bytes that cannot be read", error=repr(_first(errors)))
+            self._complain("HTTP connection ended by an error", error=repr(_first(errors)))
 
     async def wait_empty(self) -> None:
         """Until no connection is open."""
