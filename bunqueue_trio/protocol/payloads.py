@@ -154,13 +154,18 @@ def json_length_exceeds(raw: Raw, limit: int = MAX_JSON_UNITS) -> bool:
     if len(raw) * _JSON_BYTES_PER_BYTE <= limit:
         return False
     tree = [to_python(raw)]
-    binary_bytes = _take_binary(tree)
+    binary_bytes = _take_binary(tree) if _may_hold_binary(bytes(raw)) else 0
     text = _encode_json(tree[0])
     if len(text) + binary_bytes <= limit:
         return False
     # Characters beyond the basic plane count twice; in UTF-8 they are those that begin with 0xF0 to 0xF4.
     units = len(text.decode()) + sum(text.count(lead) for lead in range(0xF0, 0xF5))
     return units + binary_bytes > limit
+
+
+def _may_hold_binary(data: bytes) -> bool:
+    """Whether one of the bytes that head binary occurs, be it within a text or a number."""
+    return 0xC4 in data or 0xC5 in data or 0xC6 in data
 
 
 def _take_binary(tree: list[Any]) -> int:

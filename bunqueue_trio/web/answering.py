@@ -58,9 +58,7 @@ class CommandRoutes:
                 return Response(document_text(), content_type="application/json")
             if route.look:
                 return await self._look(route, asked)
-            command = await off_loop(
-                request.content_length or 0, lambda: command_of(_name_of(route.kind), route.fields_of(asked))
-            )
+            command = await off_loop(asked.body_bytes, lambda: command_of(_name_of(route.kind), route.fields_of(asked)))
         except ValidationError as error:
             return refusal(str(error), 400)
         except AuthError as error:
@@ -102,13 +100,11 @@ async def _asked(route: Route, parameters: dict[str, str]) -> Asked:
         path = {name: decoded(segment) for name, segment in parameters.items()}
     except ValueError:
         raise ValidationError("Invalid percent-encoding in the path") from None
-    return Asked(path, request.args, await _body(route.body))
+    text: Any = b"" if route.body is Body.UNREAD else await request.get_data(as_text=False)
+    return Asked(path, request.args, await _fields(route.body, text), len(text))
 
 
-async def _body(reading: Body) -> dict[str, Any]:
-    if reading is Body.UNREAD:
-        return {}
-    text: Any = await request.get_data(as_text=False)
+async def _fields(reading: Body, text: bytes) -> dict[str, Any]:
     try:
         if text.strip():
             return await off_loop(len(text), lambda: object_of(text))

@@ -11,13 +11,12 @@ from hypercorn.typing import ASGISendCallable, ASGISendEvent
 from quart import Request
 from quart_trio.asgi import TrioASGIHTTPConnection
 
-from bunqueue_trio.web.transport import carry
+from bunqueue_trio.web.transport import carry, with_known_path
 
 T = TypeVar("T")
 
 LARGE_BYTES = 262_144  # some ten thousand values: a few milliseconds
 LAST_PIECE_S = 5.0  # so long may a client take to read the end of its answer
-NO_SUCH_PATH = "/-"
 _HANDED_OVER = "bunqueue_trio.handed_over"
 
 
@@ -55,12 +54,7 @@ class WholeResponses(TrioASGIHTTPConnection):
 
     def _create_request_from_scope(self, send: ASGISendCallable) -> Request:
         carry(self.scope, send)
-        try:
-            return super()._create_request_from_scope(send)
-        except ValueError:
-            # A target such as "http://[" is no address of anything here, and no fault of ours worth a traceback.
-            self.scope["path"] = NO_SUCH_PATH
-            return super()._create_request_from_scope(send)
+        return with_known_path(self.scope, lambda: super(WholeResponses, self)._create_request_from_scope(send))
 
     async def handle_request(  # type: ignore[override]  # Quart-Trio's own signature, not that of Quart
         self, nursery: trio.Nursery, request: Request, send: ASGISendCallable

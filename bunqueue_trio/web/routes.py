@@ -46,11 +46,12 @@ class Body(Enum):
 
 
 class Asked(Struct, gc=False):
-    """What a request holds: decoded path parameters, query, body."""
+    """What a request holds: decoded path parameters, query, body, and how long that was as it came."""
 
     path: Mapping[str, str]
     query: MultiDict[str, str]
     body: Mapping[str, Any]
+    body_bytes: int = 0
 
 
 Fields = Callable[[Asked], dict[str, Any]]

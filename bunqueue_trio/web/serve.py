@@ -15,19 +15,21 @@ from contextlib import suppress
 import hypercorn.config
 import trio
 from hypercorn.app_wrappers import ASGIWrapper
+from hypercorn.events import Closed, RawData
 from hypercorn.trio.lifespan import Lifespan
-from hypercorn.trio.tcp_server import TCPServer
+from hypercorn.trio.tcp_server import MAX_RECV, TCPServer
 from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
 
 from bunqueue_trio.logs import get_logger
 from bunqueue_trio.server.door import BACKLOG, Door, Tally
 from bunqueue_trio.web.probes import HealthSource, Routes, create_app
-from bunqueue_trio.web.transport import reset
+from bunqueue_trio.web.transport import has_left, reset
 
 MAX_MESSAGE_BYTES = 2 << 20  # of a WebSocket: twice what is taken, so that we say why before Hypercorn says nothing
 KEEP_ALIVE_S = 10.0  # Wire: the reference drops a silent connection after 10 to 12 s
 MAX_CONNECTIONS = 10_000
+LOOK_EVERY_S = 0.25  # how often a client that waits behind its own bytes is looked after
 UNREAD_MS = 60_000  # a client that takes nothing of an answer for so long is cut off, with what it holds in memory
 _TOO_MANY = b'{"ok":false,"error":"Too many connections"}'
 FAREWELL = (
@@ -102,11 +104,47 @@ async def serve_http(
 
 
 class _Connection(TCPServer):
-    """A connection that is over once its client has gone; Hypercorn waits for its idle timer first."""
+    """A connection that is over once its client has gone.
+
+    Hypercorn waits for its idle timer first. And it reads nothing while a request, or the queue of a WebSocket, holds
+    up what came behind it, so that it would not see the end: a long poll would go on to take a job for nobody.
+    """
+
+    def __init__(self, app: ASGIWrapper, settings: "_Settings", context: WorkerContext, stream: Stream) -> None:
+        super().__init__(app, settings, context, ConnectionState({}), stream)  # type: ignore[arg-type]
+        self._life = trio.CancelScope()
+
+    async def run(self) -> None:
+        """Serve until either side has had enough."""
+        with self._life:
+            await super().run()
 
     async def _read_data(self) -> None:
-        await super()._read_data()
+        try:
+            while data := await self.stream.receive_some(MAX_RECV):
+                await self._hand_on(bytes(data))
+        except (trio.ClosedResourceError, trio.BrokenResourceError):
+            pass
+        else:
+            await self.protocol.handle(RawData(b""))
+        await self.protocol.handle(Closed())
         await self.idle_task.stop()
+
+    async def _hand_on(self, data: bytes) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._watch)
+            await self.protocol.handle(RawData(data))
+            nursery.cancel_scope.cancel(reason="handed on")
+
+    async def _watch(self) -> None:
+        """End the connection if its client leaves before the bytes have been taken."""
+        left = False
+        while not left:
+            await trio.sleep(LOOK_EVERY_S)
+            left = has_left(self.stream)
+        await trio.sleep(LOOK_EVERY_S)  # what is soon answered still is, for who has closed one half only
+        reset(self.stream)
+        self._life.cancel(reason="client has left")
 
 
 class HttpDoor(Door[Stream]):
@@ -156,7 +194,7 @@ class HttpDoor(Door[Stream]):
         may send them: they end the connection, and nothing else.
         """
         try:
-            await _Connection(self._app, self._settings, self._context, ConnectionState({}), stream)  # type: ignore[arg-type]
+            await _Connection(self._app, self._settings, self._context, stream).run()
         except* Exception as errors:
             self._complain("HTTP connection ended by an error", error=repr(_first(errors)))
 

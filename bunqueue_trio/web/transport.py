@@ -8,10 +8,12 @@ thousandfold on arrival. All that is known here of its insides is found in one p
 
 from __future__ import annotations
 
+import select
 import socket
 import struct
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import trio
 from hypercorn.protocol.events import Event
@@ -23,7 +25,11 @@ from quart_trio.asgi import TrioASGIWebsocketConnection
 from wsproto.events import Ping
 
 _RESET = struct.pack("ii", 1, 0)
+_LEFT = getattr(select, "POLLRDHUP", 0)  # a hang-up and an error are always told
 _KEY = "bunqueue_trio.transport"
+NO_SUCH_PATH = "/-"
+
+T = TypeVar("T")
 
 
 def reset(stream: Any) -> None:
@@ -32,6 +38,19 @@ def reset(stream: Any) -> None:
     with suppress(OSError):  # gone already
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
     raw.close()
+
+
+def has_left(stream: Any) -> bool:
+    """Whether the client has closed the connection, or its half of it, be it behind bytes that nobody has read.
+
+    Where the system cannot tell (POLLRDHUP is Linux's) only a connection that is reset counts.
+    """
+    poll = select.poll()
+    try:
+        poll.register(getattr(stream, "transport_stream", stream).socket.fileno(), _LEFT)
+    except ValueError:
+        return True  # closed on this side
+    return bool(poll.poll(0))
 
 
 class Transport:
@@ -80,9 +99,21 @@ def transport_of(scope: Any) -> Transport:
     return transport
 
 
+def with_known_path(scope: Any, create: Callable[[], T]) -> T:
+    """What *create* makes of *scope*, whose path may be one that nobody can read.
+
+    A target such as "http://[" or "?x" is no address of anything here, and no fault of ours worth a traceback.
+    """
+    try:
+        return create()
+    except (ValueError, IndexError):
+        scope["path"] = NO_SUCH_PATH
+        return create()
+
+
 class Websockets(TrioASGIWebsocketConnection):
     """Lets handlers find the transport of their WebSocket."""
 
     def _create_websocket_from_scope(self, send: ASGISendCallable) -> Websocket:
         carry(self.scope, send)
-        return super()._create_websocket_from_scope(send)
+        return with_known_path(self.scope, lambda: super(Websockets, self)._create_websocket_from_scope(send))

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.certificates import Certificate
+from tests.live_clients import WebSocketClient
 from tests.process import Client, ServerProcess, StartServer, wait_until
 
 pytestmark = pytest.mark.slow
@@ -51,11 +52,13 @@ def test_http_and_tcp_see_the_same_queue(server: ServerProcess, client: Client) 
     assert client.ok("GetResult", id=made["id"])["result"] == [1]
 
 
-def test_a_client_that_leaves_its_long_poll_gets_no_job(server: ServerProcess, client: Client) -> None:
+@pytest.mark.parametrize("more", [b"", b"\n", b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n"])
+def test_a_client_that_leaves_its_long_poll_gets_no_job(server: ServerProcess, client: Client, more: bytes) -> None:
     poll = begin(server, b"GET /queues/q/jobs?timeout=60000")
+    poll.sendall(more)
     time.sleep(0.3)
     poll.close()
-    time.sleep(0.3)
+    time.sleep(1 if more else 0.3)
 
     client.ok("PUSH", queue="q", data=1, jobId="a")
 
@@ -102,10 +105,29 @@ def test_a_body_beyond_all_bounds_is_refused_unread(server: ServerProcess) -> No
     assert server.rss_bytes() - before_bytes < 20_000_000
 
 
-@pytest.mark.parametrize("target", [b"GET /jobs/%ZZ", b"GET /jobs/a%00b", b"GET /\xff", b"BREW /queues", b"GET *"])
+ODD = [
+    b"GET /jobs/%ZZ",
+    b"GET /jobs/a%00b",
+    b"GET /\xff",
+    b"BREW /queues",
+    b"GET *",
+    b"GET ?x",
+    b"GET #",
+    b"GET http://[",
+]
+
+
+@pytest.mark.parametrize("target", ODD)
 def test_odd_targets_get_an_answer(server: ServerProcess, target: bytes) -> None:
     with begin(server, target) as odd:
         assert odd.recv(65_536).startswith(b"HTTP/1.1 4")
+    server.assert_no_faults()
+
+
+@pytest.mark.parametrize("target", ["http://[/ws", "?x", "*", "//[/ws"])
+def test_a_websocket_to_an_odd_target_is_refused(server: ServerProcess, target: str) -> None:
+    with WebSocketClient(server.http_port, target) as odd:
+        assert odd.refused in (400, 404)
     server.assert_no_faults()
 
 

@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 import trio
+from quart import websocket
 
 from bunqueue_trio.server.door import Tally
 from bunqueue_trio.web.serve import bind_path, serve_http
@@ -15,6 +16,8 @@ from tests.server.http import Source
 
 LIVE = b"GET /live HTTP/1.1\r\nHost: x\r\n\r\n"
 CLOSE = b"GET /live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+UPGRADE = b"GET /ws HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+KEY = b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
 
 
 async def ask(stream, request: bytes = CLOSE) -> bytes:
@@ -108,10 +111,76 @@ async def test_a_client_that_takes_nothing_of_its_answer_is_cut_off(serve, monke
         await wait_for(lambda: tally.connection_count == 0, step_s=0.1, timeout_s=60)
 
 
+# who leaves
+
+
+class Waiting:
+    """A room that keeps its clients waiting, with a request or with a WebSocket that is never read."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+        self.ended = 0
+
+    def add_to(self, app) -> None:
+        app.add_url_rule("/wait", "wait", self.wait)
+        app.add_websocket("/ws", "ws", self.wait_connected)
+
+    async def wait(self) -> bytes:
+        self.begun += 1
+        try:
+            await trio.sleep(20)
+        finally:
+            self.ended += 1
+        return b"at last"
+
+    async def wait_connected(self) -> None:
+        await websocket.accept()
+        await self.wait()
+
+
+WAIT = b"GET /wait HTTP/1.1\r\nHost: x\r\n\r\n"
+MESSAGES = b"\x81\x81\0\0\0\0x" * 200
+LEAVING = {
+    "a request": WAIT,
+    "a byte more": WAIT + b"x",
+    "a second request": WAIT * 2,
+    "a thousand requests more": WAIT * 1_000,
+    "a websocket": UPGRADE + KEY + b"\r\n",
+    "a websocket whose messages wait": UPGRADE + KEY + b"\r\n",
+}
+
+
+@pytest.mark.parametrize("kind", LEAVING)
+async def test_who_leaves_is_noticed_whatever_was_sent_behind_the_request(serve, kind):
+    room, tally = Waiting(), Tally()
+    port = await serve(tally=tally, rooms=[room])
+
+    async with await trio.open_tcp_stream("127.0.0.1", port) as client:
+        with trio.move_on_after(0.5):
+            await client.send_all(LEAVING[kind])
+        await wait_for(lambda: room.begun == 1)
+        if kind == "a websocket whose messages wait":
+            await client.receive_some(1_000)
+            await client.send_all(MESSAGES)
+            await trio.sleep(0.05)
+        assert room.ended == 0
+
+    await wait_for(lambda: room.ended == 1 and tally.connection_count == 0, timeout_s=3)
+    assert room.begun == 1
+
+
+async def test_requests_that_came_together_are_answered_one_by_one(serve):
+    port = await serve()
+    async with await trio.open_tcp_stream("127.0.0.1", port) as client:
+        await client.send_all(LIVE * 3 + CLOSE)
+        received = b""
+        while piece := await client.receive_some():
+            received += piece
+    assert received.count(b"HTTP/1.1 200 ") == received.count(b"\r\n\r\nOK") == 4
+
+
 # what nobody can read
 
-UPGRADE = b"GET /ws HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-KEY = b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
 H2C = b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: h2c\r\nConnection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: "
 UNREADABLE = {
     "subprotocol": UPGRADE + b"Sec-WebSocket-Protocol: \xff\r\n\r\n",
