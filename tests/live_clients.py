@@ -23,13 +23,19 @@ from wsproto.events import (
 PATIENCE_S = 30.0
 
 
-def dial(port: int, *, receive_bytes: int | None = None) -> socket.socket:
+Door = int | str | socket.socket
+"""A port, the path of a Unix socket, or a connection that is open already."""
+
+
+def dial(door: Door, *, receive_bytes: int | None = None) -> socket.socket:
     """A connection; with *receive_bytes* the kernel takes no more than about that before it is read."""
-    sock = socket.socket()
+    if isinstance(door, socket.socket):
+        return door
+    sock = socket.socket(socket.AF_INET if isinstance(door, int) else socket.AF_UNIX)
     if receive_bytes is not None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
     sock.settimeout(PATIENCE_S)
-    sock.connect(("127.0.0.1", port))
+    sock.connect(("127.0.0.1", door) if isinstance(door, int) else door)
     return sock
 
 
@@ -37,9 +43,9 @@ class EventReader:
     """A reader of server-sent events."""
 
     def __init__(
-        self, port: int, path: str = "/events", *, receive_bytes: int | None = None, headers: Mapping[str, str] = {}
+        self, door: Door, path: str = "/events", *, receive_bytes: int | None = None, headers: Mapping[str, str] = {}
     ) -> None:
-        self.socket = dial(port, receive_bytes=receive_bytes)
+        self.socket = dial(door, receive_bytes=receive_bytes)
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         self.socket.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n{lines}\r\n".encode())
         self._raw = b""
@@ -98,7 +104,7 @@ class WebSocketClient:
 
     def __init__(
         self,
-        port: int,
+        door: Door,
         path: str = "/ws",
         *,
         headers: Mapping[str, str] = {},
@@ -106,7 +112,7 @@ class WebSocketClient:
         extensions: Any = (),
         subprotocols: Any = (),
     ) -> None:
-        self.socket = dial(port, receive_bytes=receive_bytes)
+        self.socket = dial(door, receive_bytes=receive_bytes)
         self._connection = WSConnection(ConnectionType.CLIENT)
         self._messages: list[Any] = []
         self._partial = ""

@@ -122,7 +122,8 @@ class ServerProcess:
         started = wait_until(self._find_start, "server started")
         assert isinstance(started, dict), f"the server ended with {self._process and self._process.poll()}:\n{self.log}"
         self.tcp_port = int(started["tcp"].rpartition(":")[2])
-        self.http_port = int(started["http"].rpartition(":")[2])
+        _, _, http_port = started["http"].rpartition(":")
+        self.http_port = int(http_port) if http_port.isdigit() else 0  # none behind a Unix socket
         return self
 
     def _find_start(self) -> dict[str, str] | str | None:

@@ -6,13 +6,15 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 from wsproto.extensions import PerMessageDeflate
 
+from tests.certificates import Certificate
 from tests.integration.test_http import ask
-from tests.live_clients import EventReader, WebSocketClient
-from tests.process import Client, ServerProcess, wait_until
+from tests.live_clients import Door, EventReader, WebSocketClient, dial
+from tests.process import Client, ServerProcess, StartServer, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -91,6 +93,35 @@ def test_frames_of_a_websocket(server: ServerProcess, client: Client, clients: E
 
     assert socket.closed == (1009, "Received too big message")
     wait_until(lambda: client.ok("Count", queue="q")["count"] == 1, "the job to be released")
+
+
+@pytest.mark.parametrize("kind", ["TLS", "Unix socket"])
+def test_streams_behind_the_other_doors(
+    start_server: StartServer, clients: ExitStack, tmp_path: Path, kind: str
+) -> None:
+    path = str(tmp_path / "http.sock")
+    certificate = Certificate(tmp_path) if kind == "TLS" else None
+    server = start_server(**(certificate.settings if certificate else {"HTTP_SOCKET_PATH": path}))
+
+    def door() -> Door:
+        if certificate is None:
+            return path
+        return certificate.client_context().wrap_socket(dial(server.http_port), server_hostname="localhost")
+
+    reader = clients.enter_context(EventReader(door()))
+    greedy = clients.enter_context(WebSocketClient(door()))
+    other = clients.enter_context(WebSocketClient(door()))
+    for number in range(200):  # fifty are parked, fifty wait behind them, and then the server stops reading
+        greedy.send({"cmd": "PULL", "queue": "q", "owner": "w", "timeout": 60_000, "reqId": number})
+    time.sleep(0.3)
+    greedy.close()
+    time.sleep(1)
+
+    assert other.call("PUSH", queue="q", data=1, jobId="a")["ok"]
+    assert reader.event("job:pushed")["jobId"] == "a"
+    assert other.call("GetState", id="a")["state"] == "waiting"
+    assert server.terminate() == 0
+    server.assert_no_faults()
 
 
 def test_streams_end_with_the_stop(server: ServerProcess, clients: ExitStack) -> None:
