@@ -9,9 +9,12 @@ REFERENCE ?= bunqueue
 # need not wait (the framework wants them async), 9xx would ask for a checkpoint in every function.
 ASYNC_OFF = ASYNC114,ASYNC124,ASYNC128,ASYNC9
 
-.PHONY: check fmt lint types test test-slow test-long golden chaos fuzz bench bench-reads bench-live
+.PHONY: check fmt lint types test test-slow test-long peers golden chaos fuzz bench bench-reads bench-live
 
-check: lint types golden test
+# What needs one processor each goes side by side.
+check:
+	$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint types golden
+	$(MAKE) --no-print-directory test
 
 fmt:
 	$(PYTHON) -m ruff check --fix .
@@ -39,6 +42,11 @@ test-slow:
 test-long:
 	$(PYTHON) -m pytest -m long
 
+# The published clients, all of them; the npm packages are installed once, into the user's cache.
+peers:
+	$(PYTHON) -m tests.peers.packages
+	PEERS_REQUIRED=1 $(PYTHON) -m pytest -n $(SLOW_WORKERS) --dist loadfile tests/peers
+
 golden:
 	$(PYTHON) scripts/goldens.py
 
@@ -46,7 +54,7 @@ chaos:
 	$(PYTHON) -m pytest $(CHAOS)
 
 fuzz:
-	$(PYTHON) fuzz/fuzz_frames.py -max_total_time=$(FUZZ_SECONDS)
+	$(PYTHON) scripts/fuzz.py --seconds $(FUZZ_SECONDS)
 
 bench-reads:
 	$(PYTHON) scripts/readbench.py --start '$(PYTHON) -m bunqueue_trio'

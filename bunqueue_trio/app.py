@@ -111,6 +111,7 @@ class Server:
                 live = Live(self.broker, self.config, self._ids.client_id, reporting.health)
                 reporting.live = live
                 await sessions.start(live.run)
+                await sessions.start(self._run_queue_events)
                 sessions.start_soon(self._run_statistics, tcp, live)
                 sessions.start_soon(self._run_retention)
                 sessions.start_soon(self._run_bulletins)
@@ -130,6 +131,7 @@ class Server:
                 self.broker.announce("server:shutdown", {"signal": self.stop_signal})
                 self.broker.has_ended = True
                 self.quiesced.set()
+                self.broker.events.queue_events.send_all()
                 live.cut_all()
                 sessions.cancel_scope.cancel(reason="quiesced")
             keepers.cancel_scope.cancel(reason="sessions ended")
@@ -214,6 +216,10 @@ class Server:
                 storage_mb=config.storage_warning_mb,
             )
             await run_bulletins(self.broker, idle_threshold_ms=config.queue_idle_threshold_ms, alarms=alarms)
+
+    async def _run_queue_events(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        with self._ends_with_the_server():
+            await self.broker.events.queue_events.run(task_status=task_status)
 
     async def _run_webhooks(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         with self._ends_with_the_server():

@@ -1,28 +1,12 @@
-"""Fuzz target: bytes of a connection. Only ProtocolError or CommandError may come out, whatever arrives.
-
-With atheris installed it is a coverage-guided fuzzer and takes libFuzzer's options. Without, it runs mutated samples
-from a seed; it then understands ``-runs=N``, ``-seed=N`` and ``-max_total_time=SECONDS``.
-"""
+"""Fuzz target: bytes of a connection. Only ProtocolError or CommandError may come out, whatever arrives."""
 
 import random
 import struct
-import sys
-import tempfile
-import time
-from collections.abc import Iterator
-from contextlib import nullcontext
-from pathlib import Path
 
 import msgpack
+from harness import instrumented, run
 
-try:
-    import atheris
-except ImportError:  # the plain loop needs nothing but the package
-    atheris = None
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-with nullcontext() if atheris is None else atheris.instrument_imports(include=["bunqueue_trio"]):
+with instrumented():
     from msgspec import Raw
 
     from bunqueue_trio.errors import CommandError, MalformedFrameError
@@ -37,9 +21,14 @@ MAX_FRAME_BYTES = 1 << 20
 UNDEFINED = msgpack.ExtType(0, b"\x00")
 OPTIONS = {"priority": 5, "delay": 1000.5, "backoff": {"type": "fixed", "delay": 5}, "dependsOn": ["a"], "lifo": 1}
 OPTIONS |= {"dedup": {"ttl": 5}, "repeat": {"every": 1000, "endDate": 2**41}, "durable": "fsync", "tags": ["t", "π"]}
+FLOW_CHILD = {"name": "n", "data": {"__parentId": "p", "__parentQueue": "q", "x": [1]}, "parentId": "p", "lifo": True}
+FLOW_INPUT = {"data": {"__childrenIds": ["k"]}, "dependsOn": ["k"], "childrenIds": ["k"], "tags": UNDEFINED}
+FLOW_PARENT = {"id": "p", "queue": "q", "input": FLOW_INPUT}
 SAMPLES = [
     {"cmd": "PUSH", "queue": "q", "data": {"a": [1, 2.5, "π", b"\xcf", None, {}]}, "reqId": "1", **OPTIONS},
     {"cmd": "PUSHB", "queue": "q", "jobs": [{"data": 1}, {"data": {}, "customId": "c", **OPTIONS}, 5], "reqId": 7},
+    {"cmd": "PUSHF", "jobs": [FLOW_PARENT, {"id": "k", "queue": "c", "input": FLOW_CHILD}, {"id": 5, "input": 5}]},
+    {"cmd": "PUSH", "queue": "c", **FLOW_CHILD, "reqId": "2"},
     {"cmd": "PULL", "queue": "q", "timeout": 1000, "owner": "w", "lockTtl": 5000.0, "detach": UNDEFINED},
     {"cmd": "PULLB", "queue": "q", "count": 10, "owner": 1},
     {"cmd": "ACK", "id": "a", "result": [2**40, -(2**40)], "token": "t"},
@@ -97,16 +86,15 @@ def check_payload(payload: Raw) -> None:
         msgpack.unpackb(bytes(payload))  # raises where a client would
 
 
-def samples(dice: random.Random, count: int) -> Iterator[bytes]:
-    """*count* streams of a few sample frames, most of them damaged."""
-    for _ in range(count):
-        frames = []
-        for sample in dice.choices(SAMPLES, k=dice.randint(1, 3)):
-            body = bytearray(msgpack.packb(sample))
-            for _ in range(dice.choice((0, 0, 1, 2, 8))):
-                damage(dice, body)
-            frames.append(struct.pack(">I", len(body)) + body)
-        yield b"".join(frames)
+def make(dice: random.Random) -> bytes:
+    """A stream of a few sample frames, most of them damaged."""
+    frames = []
+    for sample in dice.choices(SAMPLES, k=dice.randint(1, 3)):
+        body = bytearray(msgpack.packb(sample))
+        for _ in range(dice.choice((0, 0, 1, 2, 8))):
+            damage(dice, body)
+        frames.append(struct.pack(">I", len(body)) + body)
+    return b"".join(frames)
 
 
 def damage(dice: random.Random, body: bytearray) -> None:
@@ -125,36 +113,5 @@ def damage(dice: random.Random, body: bytearray) -> None:
         body.insert(start, dice.choice(heads))
 
 
-def run_plainly(arguments: list[str]) -> None:
-    """The loop without atheris: ends after the runs or the time asked for."""
-    options = dict(argument.lstrip("-").split("=", 1) for argument in arguments if "=" in argument)
-    seed, seconds = int(options.get("seed", 1)), float(options.get("max_total_time", "inf"))
-    runs = int(options.get("runs", 20_000 if seconds == float("inf") else 10**12))
-    end = time.monotonic() + seconds
-    accepted = done = 0
-    for data in samples(random.Random(seed), runs):
-        if time.monotonic() > end:
-            break
-        try:
-            accepted += check(data)
-        except Exception:
-            print(f"seed {seed}, run {done}: {data.hex()}", file=sys.stderr)
-            raise
-        done += 1
-    print(f"seed {seed}: {done} streams, {accepted} commands accepted, nothing found")
-
-
-def main() -> None:
-    """Fuzz with what is installed."""
-    if atheris is None or "--plain" in sys.argv:
-        run_plainly(sys.argv[1:])
-        return
-    with tempfile.TemporaryDirectory() as corpus:
-        for index, data in enumerate(samples(random.Random(1), 200)):
-            Path(corpus, str(index)).write_bytes(data)
-        atheris.Setup([*sys.argv, corpus], lambda data: check(data) and None)
-        atheris.Fuzz()
-
-
 if __name__ == "__main__":
-    main()
+    run("frames", check, make)

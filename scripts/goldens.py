@@ -21,7 +21,9 @@ from typing import Any, get_args
 from bunqueue_trio.model.commands import AnyCommand
 
 GOLDEN = Path(__file__).resolve().parent.parent / "tests" / "golden"
-RECORDINGS = ("core.json", "persistence.json", "commands.json", "scheduling.json", "http.json")
+RECORDINGS = ("core.json", "persistence.json", "commands.json", "scheduling.json", "http.json", "newer.json")
+LATER = frozenset({})
+"""Scenarios whose commands are known, though not yet all that they are asked to do."""
 KNOWN_COMMANDS = {str(record.__struct_config__.tag) for record in get_args(AnyCommand)}
 
 
@@ -70,7 +72,7 @@ def main() -> int:
     found = [(name, s) for name in RECORDINGS for s in json.loads((GOLDEN / name).read_text())["scenarios"]]
     found.append(("reference-small.json", reference_file_scenario(folder)))
     wanted = [s for name, s in found if options.only in s["name"] or name == f"{options.only}.json"]
-    in_scope = [s for s in wanted if all(is_known(step) for step in s["steps"])]
+    in_scope = [s for s in wanted if s["name"] not in LATER and all(is_known(step) for step in s["steps"])]
     for scenario in wanted:
         if scenario not in in_scope:
             print(f"later: {scenario['name']}")

@@ -206,7 +206,13 @@ def reads(sample: dict[str, str]) -> dict[str, dict[str, Any]]:
     for queue in QUEUES:
         for state in STATES:
             asked = {} if state is None else {"state": state}
-            found[f"GetJobs {state or '(all)'} {queue}"] = {"cmd": "GetJobs", "queue": queue, **asked}
+            for order, more in (("", {}), (" newest", {"asc": False})):
+                found[f"GetJobs {state or '(all)'}{order} {queue}"] = {
+                    "cmd": "GetJobs",
+                    "queue": queue,
+                    **asked,
+                    **more,
+                }
         for cmd in ("GetJobCounts", "GetCountsPerPriority", "Count", "IsPaused", "DashboardQueue"):
             found[f"{cmd} {queue}"] = {"cmd": cmd, "queue": queue}
         found[f"DashboardQueue jobs {queue}"] = {"cmd": "DashboardQueue", "queue": queue, "includeJobs": True}

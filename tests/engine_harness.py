@@ -54,7 +54,8 @@ class EngineHarness:
     """An engine, a clock that stands still, and one open connection (1).
 
     With ``auto_commit`` what a command has staged is committed before the call returns, as a client sees it that waits
-    for its reply. ``batches`` are all batches that were committed, newest last.
+    for its reply. ``batches`` are all batches that were committed, newest last. With ``speaks_3`` commands come from
+    connections that have asked for protocol 3.
     """
 
     def __init__(
@@ -72,10 +73,17 @@ class EngineHarness:
         self.engine = engine or Engine(Ids(SECRET, random.Random(seed)), lease_grace_ms=lease_grace_ms, history=history)
         self.auto_commit = auto_commit
         self.checks = checks
+        self.speaks_3 = False
         self.batches: list[Batch] = []
         self.connect(1)
 
     # the wire
+
+    def _command(self, cmd: str, fields: dict[str, Any]) -> Any:
+        command = self.command(cmd, **fields)
+        if self.speaks_3 and hasattr(command, "is_newer"):
+            command.is_newer = True
+        return command
 
     @staticmethod
     def command(cmd: str, **fields: Any) -> Any:
@@ -86,13 +94,13 @@ class EngineHarness:
 
     def send(self, cmd: str, /, connection: int | None = 1, **fields: Any) -> Any:
         """Execute a command; returns the reply record, None for a pull that found nothing."""
-        reply = self.engine.execute(self.command(cmd, **fields), self.now, connection)
+        reply = self.engine.execute(self._command(cmd, fields), self.now, connection)
         self._after()
         return reply
 
     def question(self, cmd: str, /, connection: int | None = 1, **fields: Any) -> tuple[Any, Any]:
         """A command that only the file can answer, and what it asks the file; no flush may be under way."""
-        command, state = self.command(cmd, **fields), self.engine.state
+        command, state = self._command(cmd, fields), self.engine.state
         with pytest.raises(ReadNeededError) as unprepared:
             self.engine.execute(command, self.now, connection)
         assert unprepared.value.question is None
@@ -118,7 +126,7 @@ class EngineHarness:
         state = self.engine.state
         before = (list(state.changes.jobs), list(state.changes.staged))
         try:
-            reply = self.engine.execute(self.command(cmd, **fields), self.now, connection)
+            reply = self.engine.execute(self._command(cmd, fields), self.now, connection)
         except CommandError as error:
             assert (list(state.changes.jobs), list(state.changes.staged)) == before
             return str(error)

@@ -1,5 +1,7 @@
 """Families of jobs for tests: children in queue ``c``, parents in queue ``p``."""
 
+from typing import Any
+
 from tests.engine_harness import EngineHarness
 
 CHILD, PARENT = "c", "p"
@@ -33,3 +35,16 @@ def failed_values(harness: EngineHarness, job_id: str = "dad") -> dict[str, str]
 
 def ignored_values(harness: EngineHarness, job_id: str = "dad") -> dict[str, str]:
     return harness.send("GetIgnoredChildrenFailures", id=job_id).values
+
+
+def flow_job(job_id: str, queue: str, **options: Any) -> dict[str, Any]:
+    """A job of a PUSHF."""
+    return {"id": job_id, "queue": queue, "input": {"name": "n", "data": {}, **options}}
+
+
+def tree(parent: str, *children: str) -> list[dict[str, Any]]:
+    """Children in queue ``c`` and the parent in ``p`` that waits for them, named on both sides, as PUSHF wants them."""
+    kin = {"__parentId": parent, "__parentQueue": PARENT}
+    ids = list(children)
+    jobs = [flow_job(child, CHILD, parentId=parent, data=kin) for child in children]
+    return [*jobs, flow_job(parent, PARENT, dependsOn=ids, childrenIds=ids, data={"__childrenIds": ids})]

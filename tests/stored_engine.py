@@ -4,9 +4,12 @@ import random
 from typing import Any
 
 import apsw
+import msgpack
+import msgspec
 
 from bunqueue_trio.engine.state import FactsNeededError
 from bunqueue_trio.ids import Ids
+from bunqueue_trio.model.job import JobRecord
 from bunqueue_trio.server.startup import load_engine
 from bunqueue_trio.storage import reads, writes
 from bunqueue_trio.storage.connection import open_writer
@@ -38,6 +41,12 @@ class Stored(EngineHarness):
                 self.engine.clear_facts()
                 return reply
         raise AssertionError(f"{cmd} asks for the same facts again")
+
+    @staticmethod
+    def form(record: JobRecord) -> tuple[str | None, Any]:
+        """Name and data of a shown record."""
+        shown = msgpack.unpackb(msgspec.msgpack.encode(record), ext_hook=lambda _code, _data: "undefined")
+        return shown.get("name"), shown.get("data", "no data")
 
     def restart(self) -> None:
         """Killed now, and started again."""

@@ -55,8 +55,13 @@ class Way(NamedTuple):
 
     @property
     def goes_on(self) -> bool:
-        """Whether the job is still to be worked, so that its key and id stay its own."""
-        return self.after in ("waiting", "delayed")
+        """Whether the job is still to be worked, so that its id stays its own."""
+        return self.after in ("waiting", "delayed", "waiting-children")
+
+    @property
+    def keeps_key(self) -> bool:
+        """Whether its unique key stays its own; a job that parks itself gives it up."""
+        return self.goes_on and self.after != "waiting-children"
 
     @property
     def completes(self) -> bool:
@@ -80,6 +85,15 @@ def ack(harness: EngineHarness, token: str) -> None:
 
 def ack_batch(harness: EngineHarness, token: str) -> None:
     harness.send("ACKB", ids=[MINE], tokens=[token])
+
+
+def remove_by(cmd: str, option: str) -> Leave:
+    """An end that asks for the removal, where the push did not."""
+    return lambda harness, token: harness.send(cmd, id=MINE, token=token, **{option: True})
+
+
+def remove_by_batch(harness: EngineHarness, token: str) -> None:
+    harness.send("ACKB", ids=[MINE], tokens=[token], removeOnCompletes=[True])
 
 
 def fail(harness: EngineHarness, token: str) -> None:
@@ -178,6 +192,10 @@ UNFINISHED_WAYS = [
     Way("ACK", "active", "completed", ack),
     Way("ACKB", "active", "completed", ack_batch),
     Way("ACK, removeOnComplete", "active", "unknown", ack, {"removeOnComplete": True}),
+    Way("ACK with removeOnComplete", "active", "unknown", remove_by("ACK", "removeOnComplete")),
+    Way("ACKB with removeOnComplete", "active", "unknown", remove_by_batch),
+    Way("FAIL with removeOnFail", "active", "unknown", remove_by("FAIL", "removeOnFail"), LAST_TRY),
+    Way("MoveToWaitingChildren", "active", "waiting-children", command("MoveToWaitingChildren")),
     Way("late ACK", "taken", "completed", ack),
     Way("late ACK, removeOnComplete", "taken", "unknown", ack, {"removeOnComplete": True}),
     Way("FAIL, retry at once", "active", "waiting", fail, {"backoff": 0}),

@@ -12,6 +12,7 @@ from heapq import heappush
 from typing import Any
 
 from bunqueue_trio.engine import happenings
+from bunqueue_trio.engine.adoption import Adoption, has_link
 from bunqueue_trio.engine.births import Births
 from bunqueue_trio.engine.catalog import FULL
 from bunqueue_trio.engine.entry_checks import EntryChecks, must_have_arrived
@@ -20,10 +21,12 @@ from bunqueue_trio.engine.queue_state import QueueState
 from bunqueue_trio.engine.state import State
 from bunqueue_trio.errors import StateError
 from bunqueue_trio.model.changes import Dirty
-from bunqueue_trio.model.commands import Push, PushBatch, PushOptions
+from bunqueue_trio.model.commands import ABSENT, FlowInput, Push, PushBatch, PushOptions
 from bunqueue_trio.model.events import Event
+from bunqueue_trio.model.grouping import takes_turns
 from bunqueue_trio.model.instant import Now
 from bunqueue_trio.model.job import Job, JobRecord, JobState
+from bunqueue_trio.model.naming import check_name, named
 from bunqueue_trio.model.replies import IdReply, IdsReply
 from bunqueue_trio.model.transitions import Transition, TransitionKind
 
@@ -38,25 +41,40 @@ class Admission:
         self._state = state
         self._checks = checks
         self._births = Births(state)
+        self._adoption = Adoption(state)
 
     def push(self, command: Push, now: Now) -> IdReply:
         """Queue one job, or find the one that stands for it already.
 
         Raises:
-            ValidationError: the pattern of ``repeat`` is none. Nothing has changed.
+            ValidationError: the pattern of ``repeat`` is none, or the name. Nothing has changed.
             NotFoundError: a dependency is unknown. Nothing has changed.
-            StateError: the key is held by a running job and the push asked to extend it.
+            StateError: the key is held by a running job and the push asked to extend it; its parent takes no child; its
+                group is full.
         """
         if command.is_plain and command.job_id is None and not command.durable:
+            if command.name is not ABSENT:
+                check_name(command.name)
             reply = IdReply(id=self._admit_plain(command.queue, (command,), now)[0])
             if command.receipt:
                 reply.durability, reply.outcome = self._durability(None), CREATED
             return reply
         self._checks.check_push(command, now)
-        job_id, outcome = self._admit(command.queue, command, command.job_id, now, is_durable=bool(command.durable))
+        if command.name is not ABSENT:
+            check_name(command.name)
+        level = command.durable
+        is_child = has_link(command)
+        if is_child:
+            self._adoption.check(command.queue, [(command.job_id, command)], now)
+            level = level or True
+        if command.group_max_size is not None and command.name is not ABSENT:
+            self._checks.check_sizes(command.queue, [(command.job_id, command)], now)
+        job_id, outcome = self._admit(command.queue, command, command.job_id, now, is_durable=bool(level))
+        if is_child and outcome is not EXISTING:
+            self._adoption.adopt([(job_id, command)], now)
         reply = IdReply(id=job_id)
         if command.receipt:
-            reply.durability = self._durability(command.durable)
+            reply.durability = self._durability(level)
             reply.outcome = outcome
         return reply
 
@@ -75,8 +93,11 @@ class Admission:
             if command.receipt:
                 reply.durability, reply.outcomes = self._durability(None), [CREATED] * len(entries)
             return reply
-        is_durable = any(entry.durable for entry in entries)
+        brings_children = any(map(has_link, entries))
+        is_durable = brings_children or any(entry.durable for entry in entries)
         self._checks.check_batch(command.queue, entries, is_durable, now)
+        if brings_children:
+            self._adoption.check(command.queue, [(entry.custom_id, entry) for entry in entries], now)
         ids: list[str] = []
         outcomes: list[str] = []
         mine: set[str] = set()
@@ -87,6 +108,9 @@ class Admission:
             mine.add(job_id)
             ids.append(job_id)
             outcomes.append(outcome)
+        if brings_children:
+            new = [(i, e) for i, e, outcome in zip(ids, entries, outcomes, strict=True) if outcome is not EXISTING]
+            self._adoption.adopt(new, now)
         if self._state.events is not None:
             self._tell_of_batch(command.queue, len(ids), outcomes.count(EXISTING), now)
         reply = IdsReply(ids=ids)
@@ -98,7 +122,7 @@ class Admission:
 
     def _tell_of_batch(self, queue_name: str, total: int, duplicate_count: int, now: Now) -> None:
         state = self._state
-        if total < 2:
+        if total < 2 or state.heard is not None:
             return
         inserted = total - duplicate_count
         data = {"queue": queue_name, "total": total, "inserted": inserted, "duplicates": duplicate_count}
@@ -132,6 +156,8 @@ class Admission:
                 block = catalog.room_at_end(wall_ms, job_id) or catalog.aside
                 has_room = True
             record = JobRecord(job_id, queue_name, entry.data, wall_ms, wall_ms, wall_ms, timeline)
+            if entry.name is not ABSENT:
+                record = named(record, entry.name)
             job = Job(record, JobState.READY, seq)
             job.dirty = Dirty.PLAIN
             jobs[job_id] = job
@@ -150,7 +176,7 @@ class Admission:
         state.totals.pushed += len(ids)
         state.changes.new_count += len(ids)
         state.wake(queue, len(ids))
-        if state.events is not None:
+        if state.events is not None and state.hears(queue_name):
             happenings.pushed_plain(state.events, queue_name, ids, now)
         return ids
 
@@ -210,11 +236,27 @@ class Admission:
         state.jobs[record.id] = job
         if record.unique_key is not None:
             queue.keys[record.unique_key] = job
+            if holder is not None and not is_durable:
+                state.displace(holder)
         if record.depends_on:
             self._watch_dependencies(job)
         if not is_durable:
             self.publish(job, now)
         return record.id, outcome
+
+    def reserve(self, queue_name: str, options: FlowInput, job_id: str, now: Now) -> JobRecord:
+        """Let a job of a flow in with the next commit, under an id that the caller knows to be free."""
+        state = self._state
+        state.queue(queue_name)
+        state.forget_logs(job_id)  # those of one that was withdrawn long ago
+        record = self._births.record(queue_name, options, options.custom_id, now, job_id=job_id)
+        job = Job(record=record, state=JobState.STAGED, seq=state.next_seq)
+        state.next_seq += 1
+        self._reserve(job, options, None)
+        state.jobs[job_id] = job
+        if record.depends_on:
+            self._watch_dependencies(job)
+        return record
 
     def _reserve(self, job: Job, options: PushOptions, holder: Job | None) -> None:
         """Hold a durable push back until its commit; should that fail, nothing of it may remain (PD-3)."""
@@ -226,8 +268,11 @@ class Admission:
             transition.renews_id = (
                 transition.former is not None or state.history.has_evicted or state.history.get(custom_id) is not None
             )
+            transition.forgets_end = custom_id in state.kept_finished
         job.staged = transition
         job.dirty = Dirty.PLAIN if options.is_plain else Dirty.FULL
+        if takes_turns(job.record):
+            state.queues[job.record.queue].with_groups().reserve(job)
         state.stage(transition)
         if options.durable == "fsync":
             state.changes.needs_sync = True
@@ -240,7 +285,7 @@ class Admission:
         state.totals.pushed += 1
         if not queue.is_known:
             self._make_known(queue, now)
-        if state.events is not None:
+        if state.events is not None and state.hears(record.queue):
             happenings.pushed(state.events, job, now)
         if job.missing:
             queue.park(job)

@@ -5,8 +5,10 @@ Source: protocol, "The job map and states", "PUSH and PUSHB".
 
 from typing import Any
 
+from msgspec import UNSET
+
 from bunqueue_trio.engine.state import State
-from bunqueue_trio.model.commands import PushOptions
+from bunqueue_trio.model.commands import ABSENT, PushOptions
 from bunqueue_trio.model.instant import Now
 from bunqueue_trio.model.job import (
     DEFAULT_BACKOFF_MS,
@@ -16,6 +18,7 @@ from bunqueue_trio.model.job import (
     JobRecord,
     TimelineEntry,
 )
+from bunqueue_trio.model.naming import NO_DATA, named, record_class
 
 
 class Births:
@@ -25,13 +28,18 @@ class Births:
         self._state = state
         self._birth: tuple[float, str, tuple[TimelineEntry, ...]] = (0.0, "", ())
 
-    def record(self, queue_name: str, options: PushOptions, custom_id: str | None, now: Now) -> JobRecord:
-        """The record of a push that is let in, under its custom id or a new one."""
-        job_id = self._state.ids.job_id(now.wall_ms) if custom_id is None else custom_id
+    def record(
+        self, queue_name: str, options: PushOptions, custom_id: str | None, now: Now, *, job_id: str | None = None
+    ) -> JobRecord:
+        """The record of a push that is let in, under *job_id*, its custom id or else a new one."""
+        if job_id is None:
+            job_id = self._state.ids.job_id(now.wall_ms) if custom_id is None else custom_id
         wall_ms = now.wall_ms
         if options.is_plain:
             timeline = self.first_timeline("waiting", wall_ms)
             record = JobRecord(job_id, queue_name, options.data, wall_ms, wall_ms, wall_ms, timeline)
+            if options.name is not ABSENT:
+                record = named(record, options.name)
             record.custom_id = custom_id
             return record
         return self._full_record(job_id, queue_name, options, custom_id, wall_ms)
@@ -46,10 +54,13 @@ class Births:
         first = "delayed" if run_at > wall_ms else "prioritized" if priority > 0 else "waiting"
         backoff, backoff_config = _backoff(options.backoff)
         dedup = options.dedup
-        return JobRecord(
+        name = options.name or None
+        data = options.data or NO_DATA
+        kind = JobRecord if name is None else record_class(name, data)
+        return kind(
             id=job_id,
             queue=queue_name,
-            data=options.data,
+            data=data,
             created_at=created_at,
             run_at=run_at,
             last_heartbeat=created_at,
@@ -84,6 +95,7 @@ class Births:
             deduplication_replace=dedup is not None and dedup.replace,
             debounce_id=options.debounce_id,
             debounce_ttl=options.debounce_ttl,
+            own_name=UNSET if name is None else name,
         )
 
     def _parks(self, depends_on: tuple[str, ...]) -> bool:

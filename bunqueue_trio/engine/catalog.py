@@ -157,13 +157,13 @@ class Catalog:
         elif 2 * stale > total + STALE_MAX:
             block.compact()
 
-    def page(self, kinds: Iterable[int], offset: int, limit: int) -> list[Job]:
-        """The jobs of these *kinds* from *offset* on, at most *limit*.
+    def page(self, kinds: Iterable[int], offset: int, limit: int, *, newest_first: bool = False) -> list[Job]:
+        """The jobs of these *kinds* from *offset* on, at most *limit*; *newest_first* counts from the other end.
 
         Cost: a step of 50 to 200 ns per 1,024 jobs of the queue, and a look at each job of the blocks it takes from.
         """
         found: list[Job] = []
-        for jobs in self._groups(frozenset(kinds), offset):
+        for jobs in self._groups(frozenset(kinds), offset, newest_first=newest_first):
             found += jobs[: limit - len(found)]
             if len(found) >= limit:
                 break
@@ -174,14 +174,14 @@ class Catalog:
         for jobs in self._groups(frozenset(kinds), 0):
             yield from jobs
 
-    def _groups(self, wanted: frozenset[int], offset: int) -> Iterator[list[Job]]:
-        """The jobs of these kinds in order, a block at a time, without the first *offset*."""
+    def _groups(self, wanted: frozenset[int], offset: int, *, newest_first: bool = False) -> Iterator[list[Job]]:
+        """The jobs of these kinds in order, or in the reverse of it, a block at a time, without the first *offset*."""
         kinds = tuple(wanted)
         blocks = self.blocks
         if kinds and WAITING not in wanted:
             [kind, *others] = kinds
             blocks = [block for block in blocks if block.counts[kind] or (others and block.count(kinds))]
-        for block in blocks:
+        for block in reversed(blocks) if newest_first else blocks:
             count = block.count(kinds)
             if count <= offset:
                 offset -= count
@@ -189,6 +189,8 @@ class Catalog:
             jobs = block.in_order()
             if count != len(jobs):
                 jobs = [job for job in jobs if kind_of(job) in wanted]
+            if newest_first:
+                jobs = jobs[::-1]
             yield jobs[offset:] if offset else jobs
             offset = 0
 

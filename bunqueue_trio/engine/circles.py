@@ -1,20 +1,22 @@
 """Jobs that depend on each other in a circle, and so would wait for ever.
 
 They may be of one batch. Or somebody waits for an id that has gone or failed, and now that id is to live again and to
-wait for him.
+wait for him. Or a job parks itself while one of its dependencies waits for it, having come to life after it.
 
 Source: scheduling and flows, SD-19.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from bunqueue_trio.engine.state import State
 from bunqueue_trio.model.commands import PushEntry
-from bunqueue_trio.model.job import JobState
+from bunqueue_trio.model.job import Job, JobState, Past
+from bunqueue_trio.model.transitions import TransitionKind
 
 LOOKED_AT_MAX = (
     10_000  # jobs between the two ends of a circle; a wider one is let in, and RemoveChildDependency ends it
 )
+_PARKING = (TransitionKind.PARK, TransitionKind.LINK)
 NOTHING: Mapping[str, tuple[str, ...]] = {}
 
 
@@ -45,8 +47,32 @@ def closes_circle(
             if live is None or live.state is JobState.FAILED:
                 ahead += batch.get(other, ())
             else:
-                ahead += live.missing or ()
+                ahead += awaited_by(live)
     return False
+
+
+def waiters(state: State, job_id: str) -> set[str]:
+    """Those who wait for *job_id*, perhaps over others, and the id itself.
+
+    Cost: one look-up where nobody waits for it; else O(those who do and what they depend on), bounded.
+    """
+    found = {job_id}
+    ahead = [job_id]
+    while ahead and len(found) < LOOKED_AT_MAX:
+        awaited = ahead.pop()
+        for other in state.dependents.get(awaited, ()):
+            if other not in found and awaited in awaited_by(state.jobs[other]):
+                found.add(other)
+                ahead.append(other)
+    return found
+
+
+def awaited_by(job: Job) -> Collection[str]:
+    """What *job* waits for; or will wait for when a change that is on its way has committed."""
+    change = job.staged
+    if change is not None and change.kind in _PARKING and isinstance(change.past, Past):
+        return set(change.record.depends_on).difference(change.past.met)
+    return job.missing or ()
 
 
 def first_in_circle(state: State, entries: list[PushEntry]) -> int | None:

@@ -8,7 +8,8 @@
 The same commands, moments and ids give the same state, bit for bit.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Mapping, Sequence
 from datetime import UTC, tzinfo
 from heapq import heappop
 from typing import Any
@@ -17,7 +18,7 @@ from bunqueue_trio.engine import dead_letters, happenings, leases
 from bunqueue_trio.engine.admission import Admission
 from bunqueue_trio.engine.cron_firing import CronFiring
 from bunqueue_trio.engine.crons import Crons
-from bunqueue_trio.engine.dispatch import Handler, job_handlers, queue_handlers, server_handlers
+from bunqueue_trio.engine.dispatch import Handler, group_handlers, job_handlers, queue_handlers, server_handlers
 from bunqueue_trio.engine.emptying import Emptying
 from bunqueue_trio.engine.entry_checks import EntryChecks
 from bunqueue_trio.engine.history import History
@@ -28,6 +29,7 @@ from bunqueue_trio.engine.queries import Queries
 from bunqueue_trio.engine.repeat_patterns import RepeatPatterns
 from bunqueue_trio.engine.reruns import Reruns
 from bunqueue_trio.engine.running import Running
+from bunqueue_trio.engine.series import count_ends
 from bunqueue_trio.engine.settling import Settling
 from bunqueue_trio.engine.state import State, is_live
 from bunqueue_trio.engine.workers import Workers
@@ -83,6 +85,7 @@ class Engine:
         self._handlers: dict[type, Handler] = {
             **job_handlers(self.state, self.admission, self.queries, self._running),
             **queue_handlers(self.state, self.queries, self._emptying, self.reruns),
+            **group_handlers(self.state),
             **server_handlers(self.state, self.queries, self.crons, self.workers),
         }
 
@@ -128,6 +131,10 @@ class Engine:
     def listen(self, is_listened_to: bool) -> None:
         """Collect events from now on in ``state.events``, for whoever takes them away every turn; or no longer."""
         self.state.events = [] if is_listened_to else None
+
+    def hear(self, queues: Container[str] | None) -> None:
+        """Of what happens to jobs, those who listen need only what concerns *queues*, which may change; None: all."""
+        self.state.heard = queues
 
     def connect(self, connection_id: int) -> None:
         """A connection may hold leases from now on."""
@@ -191,6 +198,9 @@ class Engine:
 
     def _forget_idle_queues(self, now: Now) -> None:
         """Names of queues that hold nothing are not kept for ever (M1)."""
+        for queue in self.state.queues.values():
+            if queue.named_groups is not None:
+                queue.forget_groups(now.mono_ms)
         idle = [name for name, queue in self.state.queues.items() if queue.is_idle]
         for name in idle:
             queue = self.state.queues.pop(name)
@@ -202,6 +212,7 @@ class Engine:
     def take_changes(self) -> Changes:
         """What the next flush has to carry. Follow up with `committed` or `rejected` before taking again."""
         changes, self.state.changes = self.state.changes, Changes()
+        count_ends(changes)
         self.state.settings_in_flight = {
             s.queue for s in changes.staged if isinstance(s, SettingsChange) or (isinstance(s, Removal) and s.is_whole)
         }
@@ -276,6 +287,7 @@ class Engine:
             getattr(merged, name).extend(getattr(changes, name))
             getattr(merged, name).extend(getattr(newer, name))
         merged.expired = changes.expired | newer.expired
+        merged.failures = dict(Counter(changes.failures) + Counter(newer.failures))
         merged.needs_sync = newer.needs_sync or changes.needs_sync
 
     @property

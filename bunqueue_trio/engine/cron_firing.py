@@ -21,7 +21,7 @@ from bunqueue_trio.engine.cron_table import Cron
 from bunqueue_trio.engine.crons import sooner, stage
 from bunqueue_trio.engine.state import PendingChangeError, State
 from bunqueue_trio.errors import CommandError
-from bunqueue_trio.model.commands import Push
+from bunqueue_trio.model.commands import ABSENT, Push
 from bunqueue_trio.model.cron_job import OVERLAP_PREFIX, CronJob, CronOptions
 from bunqueue_trio.model.instant import Now
 from bunqueue_trio.model.transitions import CronNews
@@ -121,7 +121,8 @@ class CronFiring:
         options = job.options or NO_OPTIONS
         push = Push(
             queue=job.queue,
-            data=job.data or NO_DATA,
+            data=job.data if job.job_name is not None else job.data or NO_DATA,
+            name=ABSENT if job.job_name is None else job.job_name,
             durable=True,
             receipt=True,
             priority=job.priority,

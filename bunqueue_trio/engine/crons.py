@@ -8,6 +8,7 @@ Source: scheduling and flows, "Cron"; SD-1 to SD-7.
 from datetime import UTC, tzinfo
 from weakref import WeakValueDictionary
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from bunqueue_trio.engine.cron.pattern import Pattern
@@ -64,9 +65,7 @@ class Crons:
         if waiting is not None:
             self._state.stage_end(Transition(TransitionKind.REMOVE, waiting, waiting.record, JobState.GONE))
         stage(self._state, job.name, Cron(job, timing), CronNews.CREATED if former is None else CronNews.UPDATED)
-        return MadeCronReply(
-            cron=MadeCron(job.name, job.queue, job.schedule, job.repeat_every, job.next_run, job.timezone, job.priority)
-        )
+        return MadeCronReply(cron=_made_cron(job))
 
     def get(self, command: c.CronGet, now: Now) -> CronReply:
         """One cron.
@@ -173,6 +172,20 @@ def _job(command: c.Cron, next_run: float, executions: int) -> CronJob:
         skip_if_no_worker=command.skip_if_no_worker,
         prevent_overlap=command.prevent_overlap is not False,
         options=command.job_options,
+        job_name=command.job_name,
+    )
+
+
+def _made_cron(job: CronJob) -> MadeCron:
+    return MadeCron(
+        job.name,
+        job.queue,
+        job.schedule,
+        job.repeat_every,
+        job.next_run,
+        job.timezone,
+        job.priority,
+        UNSET if job.job_name is None else job.job_name,
     )
 
 
@@ -187,4 +200,6 @@ def shown_cron(job: CronJob) -> ShownCron:
         job.executions,
         job.max_limit,
         job.timezone,
+        UNSET if job.job_name is None else job.priority,
+        UNSET if job.job_name is None else job.job_name,
     )

@@ -5,7 +5,9 @@ Source: commands, "Monitoring and dashboards"; H1.
 
 from collections.abc import Iterable
 from itertools import islice
-from typing import Any
+from typing import Any, Final
+
+from msgspec import Raw
 
 from bunqueue_trio.engine.catalog import ACTIVE, DELAYED, PRIORITIZED, WAITING
 from bunqueue_trio.engine.maturing import mature_due
@@ -15,10 +17,12 @@ from bunqueue_trio.engine.state import State
 from bunqueue_trio.model.commands import DashboardQueue, DashboardQueues, GetJobCounts
 from bunqueue_trio.model.glances import JobGlance, LetterGlance, QueueGlance
 from bunqueue_trio.model.instant import Now
-from bunqueue_trio.model.job import Job
+from bunqueue_trio.model.job import Job, JobRecord
+from bunqueue_trio.model.naming import NO_DATA
 from bunqueue_trio.model.replies import DataReply
 
 LETTERS_SHOWN = 10
+NULL: Final = Raw(b"\xc0")
 
 
 class Dashboards:
@@ -47,10 +51,7 @@ class Dashboards:
             "counts": {**counts, "totalCompleted": queue.total_completed, "totalFailed": queue.total_failed},
             "paused": queue.settings.paused,
             "priorityCounts": queue.count_per_priority,
-            "dlqPreview": [
-                LetterGlance(entry.job.id, entry.job.data, entry.job.attempts, entry.job.created_at)
-                for entry in letters
-            ],
+            "dlqPreview": [_letter_glance(entry.job) for entry in letters],
             "timestamp": now.wall_ms,
         }
         if command.include_jobs:
@@ -68,6 +69,11 @@ def _glance(queue: QueueState) -> QueueGlance:
         len(queue.letters),
         queue.settings.paused,
     )
+
+
+def _letter_glance(record: JobRecord) -> LetterGlance:
+    data = NULL if record.data == NO_DATA else record.data
+    return LetterGlance(record.id, data, record.attempts, record.created_at)
 
 
 def _jobs(queue: QueueState, limit: int) -> dict[str, list[JobGlance]]:

@@ -12,6 +12,7 @@ from collections import Counter
 from heapq import heapify, heappop, heappush
 
 from bunqueue_trio.engine import happenings
+from bunqueue_trio.engine.letter_filter import has_expired, is_retry_due
 from bunqueue_trio.engine.state import State
 from bunqueue_trio.model.changes import Dirty
 from bunqueue_trio.model.entries import AttemptRecord, DlqEntry, DlqPolicy
@@ -210,7 +211,7 @@ def _look_at(state: State, entry: DlqEntry, now: Now, retried: Counter[str], exp
         past = Past(entry.retry_count + 1, now.wall_ms)
         if revive(state, job, now, past=past):
             retried[entry.job.queue] += 1
-    elif entry.expires_at is not None and entry.expires_at <= now.wall_ms:
+    elif has_expired(entry, now.wall_ms):
         state.drop(job)
         state.forget_logs(entry.job.id)
         state.totals.letters_expired += 1
@@ -221,8 +222,7 @@ def _look_at(state: State, entry: DlqEntry, now: Now, retried: Counter[str], exp
 
 
 def _wants_retry(entry: DlqEntry, policy: DlqPolicy, now: Now) -> bool:
-    is_due = entry.next_retry_at is not None and entry.next_retry_at <= now.wall_ms
-    return is_due and policy.auto_retry and entry.retry_count < policy.max_auto_retries
+    return policy.auto_retry and is_retry_due(entry, policy, now.wall_ms)
 
 
 # out

@@ -15,8 +15,13 @@ from bunqueue_trio.engine.dashboards import Dashboards
 from bunqueue_trio.engine.emptying import Emptying
 from bunqueue_trio.engine.explaining import Explaining
 from bunqueue_trio.engine.finishing import Finishing
+from bunqueue_trio.engine.flow_admission import FlowAdmission
 from bunqueue_trio.engine.flows import Flows
+from bunqueue_trio.engine.group_commands import GroupCommands
+from bunqueue_trio.engine.keys import Keys
 from bunqueue_trio.engine.letter_commands import LetterCommands
+from bunqueue_trio.engine.letter_views import LetterViews
+from bunqueue_trio.engine.limit_views import LimitViews
 from bunqueue_trio.engine.linking import Linking
 from bunqueue_trio.engine.lists import Lists
 from bunqueue_trio.engine.log_commands import LogCommands
@@ -40,6 +45,7 @@ def job_handlers(state: State, admission: Admission, queries: Queries, running: 
     return {
         c.Push: admission.push,
         c.PushBatch: admission.push_batch,
+        c.PushFlow: FlowAdmission(state, admission).push_flow,
         c.Ack: finishing.ack,
         c.AckBatch: finishing.ack_batch,
         c.Fail: finishing.fail,
@@ -60,6 +66,7 @@ def job_handlers(state: State, admission: Admission, queries: Queries, running: 
         c.ChangeDelay: moving.change_delay,
         c.MoveToDelayed: moving.move_to_delayed,
         c.MoveToWait: moving.move_to_wait,
+        c.MoveToWaitingChildren: moving.move_to_waiting_children,
         c.Discard: moving.discard,
         c.AddLog: logs.add,
         c.GetLogs: logs.get,
@@ -78,12 +85,16 @@ def job_handlers(state: State, admission: Admission, queries: Queries, running: 
 def queue_handlers(state: State, queries: Queries, emptying: Emptying, reruns: Reruns) -> dict[type, Handler]:
     """What is done with a queue, its dead letters and its settings."""
     control, letters, lists, moving = Control(state), LetterCommands(state), Lists(state), Moving(state)
+    letter_views, keys = LetterViews(state, queries), Keys(state)
     return {
         c.Count: queries.count,
         c.GetJobCounts: queries.get_job_counts,
         c.IsPaused: queries.is_paused,
         c.ListQueues: queries.list_queues,
-        c.Dlq: queries.dlq,
+        c.Dlq: letter_views.dlq,
+        c.GetDlqStats: letter_views.statistics,
+        c.GetQueueLimits: LimitViews(state).get_queue_limits,
+        c.GetDeduplicationJobId: keys.get_job_id,
         c.GetStallConfig: queries.get_stall_config,
         c.GetDlqConfig: queries.get_dlq_config,
         c.Pause: control.pause,
@@ -97,12 +108,36 @@ def queue_handlers(state: State, queries: Queries, emptying: Emptying, reruns: R
         c.PromoteJobs: moving.promote_jobs,
         c.RetryDlq: letters.retry_dlq,
         c.PurgeDlq: letters.purge_dlq,
+        c.RemoveDlqJob: letters.remove_dlq_job,
+        c.RemoveDeduplicationKey: keys.remove,
+        c.RemoveJobDeduplicationKey: keys.remove_of_job,
         c.RetryCompleted: reruns.retry_completed,
         c.Drain: emptying.drain,
         c.Obliterate: emptying.obliterate,
         c.GetJobs: lists.get_jobs,
         c.GetCountsPerPriority: queries.get_counts_per_priority,
         c.Clean: Cleaning(state).clean,
+    }
+
+
+def group_handlers(state: State) -> dict[type, Handler]:
+    """What is done with the named groups of a queue."""
+    groups = GroupCommands(state)
+    return {
+        c.GetGroupJobsCount: groups.jobs_count,
+        c.GetGroupsJobsCount: groups.all_jobs_count,
+        c.GetGroupActiveCount: groups.active_count,
+        c.SetGroupConcurrency: groups.set_concurrency,
+        c.GetGroupConcurrency: groups.concurrency,
+        c.RemoveGroupConcurrency: groups.remove_concurrency,
+        c.SetGroupRateLimit: groups.set_rate_limit,
+        c.GetGroupRateLimit: groups.rate_limit,
+        c.RemoveGroupRateLimit: groups.remove_rate_limit,
+        c.GetGroupRateLimitTtl: groups.rate_limit_ttl,
+        c.PauseGroup: groups.pause,
+        c.ResumeGroup: groups.resume,
+        c.IsGroupPaused: groups.is_paused,
+        c.RateLimitGroup: groups.let_rest,
     }
 
 
@@ -119,8 +154,13 @@ def server_handlers(state: State, queries: Queries, crons: Crons, workers: Worke
         c.WorkerHeartbeat: workers.heartbeat,
         c.ListWorkers: workers.list,
         c.Ping: _ping,
+        c.TrimEvents: _trim_events,
     }
 
 
 def _ping(command: c.Ping, now: Now) -> DataReply:
     return DataReply(data={"pong": True, "time": now.wall_ms})
+
+
+def _trim_events(command: c.TrimEvents, now: Now) -> DataReply:
+    return DataReply(data={"removed": 0})  # no events are kept

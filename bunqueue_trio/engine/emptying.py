@@ -61,10 +61,10 @@ class Emptying:
         Cost: as `drain`, for all its jobs that are not completed; a walk over the active jobs of all queues, the ids
         that unfinished jobs name, and the window of completed jobs.
         """
+        state = self._state
         queue = self._free_queue(command.queue)
         if queue is None:
-            return Reply()
-        state = self._state
+            queue = state.queue(command.queue)  # the file may still know what has ended in it
         removal = Removal(queue.name, True, [], named=tuple(state.dependents))
         doomed = self._staged_of(queue)
         for change in doomed:
@@ -136,6 +136,7 @@ class Emptying:
         queue = state.queues[removal.queue]
         queue.staged_count -= len(removal.jobs)
         queue.removal = None
+        has_been_there = queue.is_known or bool(removal.jobs) or queue.settings != DEFAULT_SETTINGS
         known = state.jobs
         for job in removal.jobs:
             record, mark = job.record, job.staged
@@ -157,7 +158,7 @@ class Emptying:
             for job in removal.jobs:
                 state.forget_logs(job.record.id)
             self._forget_queue(queue)
-        if state.events is not None:
+        if state.events is not None and has_been_there:
             self._tell(state.events, removal, now)
 
     def _tell(self, events: list[Event], removal: Removal, now: Now) -> None:
@@ -189,6 +190,10 @@ class Emptying:
         for job_id in [job_id for job_id, of in state.changes.expired.items() if of == name]:
             del state.changes.expired[job_id]
         queue.settings, queue.bucket = DEFAULT_SETTINGS, None
+        if queue.named_groups is not None:
+            queue.named_groups.reset()
+            if not len(queue.named_groups):
+                queue.named_groups = None
         queue.total_completed = queue.total_failed = 0
         state.wake(queue, queue.waiting_count + queue.prioritized_count)
         if queue.is_idle:

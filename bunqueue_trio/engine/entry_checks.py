@@ -7,10 +7,11 @@ from collections.abc import Iterable
 
 from bunqueue_trio.engine.circles import closes_circle, first_in_circle
 from bunqueue_trio.engine.foresight import NOTHING, Foresight, foresee, key_holder
+from bunqueue_trio.engine.group_sizes import GroupSizes, check_max_size
 from bunqueue_trio.engine.repeat_patterns import RepeatPatterns
 from bunqueue_trio.engine.state import FactsNeededError, PendingChangeError, State
 from bunqueue_trio.errors import NotFoundError, ValidationError
-from bunqueue_trio.model.commands import Push, PushBatch, PushEntry
+from bunqueue_trio.model.commands import ABSENT, Push, PushBatch, PushEntry, PushOptions
 from bunqueue_trio.model.instant import Now
 from bunqueue_trio.model.job import Job, JobState, RepeatConfig
 
@@ -65,6 +66,30 @@ class EntryChecks:
         if any(entry.depends_on for entry in entries if not entry.is_plain):
             seen = foresee(state, queue, [(entry.custom_id, entry) for entry in entries], now)
         self._check_each(entries, seen, now)
+        if any(entry.group_max_size is not None and entry.name is not ABSENT for entry in entries):
+            self.check_sizes(queue_name, [(entry.custom_id, entry) for entry in entries], now)
+
+    def check_sizes(self, queue_name: str, pushes: list[tuple[str | None, PushOptions]], now: Now) -> None:
+        """Whether the named groups that these jobs go to have room for them; duplicates need none.
+
+        Args:
+            pushes: custom id and options of each job of one push, in order.
+
+        Raises:
+            ValidationError, StateError: a ``groupMaxSize`` is no positive whole number, or the group is full.
+            PendingChangeError: it cannot be told yet.
+        """
+        state = self._state
+        for _, options in pushes:
+            check_max_size(options)
+        queue = state.queue(queue_name)
+        for custom_id, options in pushes:
+            state.not_removing(custom_id)
+            jobs = (state.find(custom_id), None if options.unique_key is None else queue.keys.get(options.unique_key))
+            for job in jobs:
+                if job is not None:
+                    state.settled(job)
+        foresee(state, queue, pushes, now, GroupSizes(state))
 
     def check_first(self, command: PushBatch, count: int, now: Now) -> None:
         """Check patterns and dependencies of the first *count* entries only: a later one is known to be malformed.

@@ -12,8 +12,10 @@ from bunqueue_trio.model.commands import ABSENT, Ack, AckBatch, Fail
 from bunqueue_trio.model.instant import Now
 from bunqueue_trio.model.job import Job, JobRecord, JobState, TimelineEntry, extended_timeline, replace
 from bunqueue_trio.model.leases import LATE_ACK_COUNTS, TakenBack
-from bunqueue_trio.model.replies import ErrorReply, Reply
+from bunqueue_trio.model.replies import DataReply, ErrorReply, Reply
 from bunqueue_trio.model.transitions import Transition, TransitionKind
+
+TOO_LATE = {"applied": False, "reason": "already-finalized"}
 
 
 class Finishing:
@@ -25,25 +27,32 @@ class Finishing:
     def ack(self, command: Ack, now: Now) -> Reply:
         """Complete a job. A token that outlived its job is a harmless repeat: ok, and nothing happens.
 
+        Shape, of the reply to such a repeat for who speaks protocol 3: `TOO_LATE`.
+
         Raises:
             LeaseLostError: the token is not that of the current lease.
             StateError: no token, and the job is not active.
         """
         job = self._to_complete(command.id, command.token, now)
-        if job is not None:
-            self._complete(job, command.result, now)
+        if job is None:
+            return _too_late(is_newer=command.is_newer)
+        self._complete(job, command.result, now, is_removed=command.remove_on_complete is True)
         return Reply()
 
     def ack_batch(self, command: AckBatch, now: Now) -> Reply:
         """Complete several jobs in one transaction. One rule for every size (P-20): a token conflict refuses the whole
         batch up front; then every job that may be is completed, and the first that may not is the reply.
+
+        Shape, if there are harmless repeats and the client speaks protocol 3: ``{"ignoredIndices": [int],
+        "ignoredIds": [str]}``, positions in the request and the ids there.
         """
         tokens = command.tokens or [None] * len(command.ids)
         results = command.results or [ABSENT] * len(command.ids)
         first_error: StateError | None = None
-        completing: list[tuple[Job, Raw]] = []
+        completing: list[tuple[Job, Raw, int]] = []
+        ignored: list[int] = []
         seen: set[str] = set()
-        for job_id, token, result in zip(command.ids, tokens, results, strict=True):
+        for index, (job_id, token, result) in enumerate(zip(command.ids, tokens, results, strict=True)):
             if job_id in seen:
                 continue
             seen.add(job_id)
@@ -52,14 +61,23 @@ class Finishing:
             except StateError as error:  # a LeaseLostError refuses them all
                 first_error = first_error or error
                 continue
-            if job is not None:
-                completing.append((job, result))
-        for job, result in completing:
-            self._complete(job, result, now)
-        return Reply() if first_error is None else ErrorReply(error=str(first_error))
+            if job is None:
+                ignored.append(index)
+            else:
+                completing.append((job, result, index))
+        removals = command.remove_on_completes
+        for job, result, index in completing:
+            self._complete(job, result, now, is_removed=removals is not None and removals[index] is True)
+        if first_error is not None:
+            return ErrorReply(error=str(first_error))
+        if ignored and command.is_newer:
+            return DataReply(data={"ignoredIndices": ignored, "ignoredIds": [command.ids[index] for index in ignored]})
+        return Reply()
 
     def fail(self, command: Fail, now: Now) -> Reply:
         """End an attempt without success: retry after a pause, or the dead letters.
+
+        Shape, where the token has outlived its job and the client speaks protocol 3: `TOO_LATE`.
 
         Raises:
             LeaseLostError: the token is not that of the current lease, or the lease has ended: no grace here.
@@ -72,7 +90,7 @@ class Finishing:
         if job is None or job.state is not JobState.ACTIVE:
             if command.token is None:
                 raise _not_processing(command.id)
-            return Reply()
+            return _too_late(is_newer=command.is_newer)
         leases.fence(job, command.token, now, grace=False)
         self._fail(job, command, now)
         return Reply()
@@ -113,13 +131,15 @@ class Finishing:
         started_at = ids.lease_start(token)
         if started_at is None:
             return False
+        if any(entry.state == "active" and entry.timestamp == started_at for entry in record.timeline):
+            return False  # the file knew of it: its holder has moved the job since
         return ids.lease_token(record.id, job.seq, started_at, record.attempts) == token
 
-    def _complete(self, job: Job, result: Raw, now: Now) -> None:
+    def _complete(self, job: Job, result: Raw, now: Now, *, is_removed: bool) -> None:
         state = self._state
         old = job.record
         kind = TransitionKind.COMPLETE
-        if old.remove_on_complete:
+        if is_removed or old.remove_on_complete:
             given = result if result else None  # for those who depend on it, as long as they do
             transition = Transition(kind, job, old, JobState.GONE, result=given, keeps_id=old.id in state.dependents)
         else:
@@ -158,7 +178,7 @@ class Finishing:
             timeline = extended_timeline(old, failed)
             record = replace(old, attempts=attempts, stacktrace=stacktrace, timeline=timeline)
             entry = None
-            if not old.remove_on_fail:
+            if not (old.remove_on_fail or command.remove_on_fail is True):
                 entry = dead_letters.dead_letter(state, job, record, retries.MAX_ATTEMPTS_EXCEEDED, error, now)
             burial = Transition(TransitionKind.BURY, job, record, JobState.GONE, entry=entry, error=error)
             policies.stage_failure(state, burial, error, now)
@@ -169,6 +189,11 @@ def _stacktrace(record: JobRecord, lines: tuple[str, ...] | None) -> tuple[str, 
     if lines is None:
         return record.stacktrace
     return tuple(lines[: max(0, int(record.stack_trace_limit))]) or None
+
+
+def _too_late(*, is_newer: bool) -> Reply:
+    """What somebody is told whose report changes nothing."""
+    return DataReply(data=dict(TOO_LATE)) if is_newer else Reply()
 
 
 def _not_processing(job_id: str) -> StateError:

@@ -9,6 +9,7 @@ Source: protocol, P-12; scheduling and flows, "Deduplication", SD-24.
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from bunqueue_trio.engine.group_sizes import GroupSizes, named_group_of, queued_group_of
 from bunqueue_trio.engine.queue_state import QueueState
 from bunqueue_trio.engine.state import State
 from bunqueue_trio.model.commands import PushOptions
@@ -34,6 +35,7 @@ class _Holder:
     id: str | None  # None for a job that will get an id of its own: nobody can have named it
     is_queued: bool
     expires_at: float | None
+    group_id: str | None = None  # the named group in which it takes room
 
 
 def key_holder(queue: QueueState, key: str, now: Now) -> Job | None:
@@ -44,11 +46,21 @@ def key_holder(queue: QueueState, key: str, now: Now) -> Job | None:
     return holder
 
 
-def foresee(state: State, queue: QueueState, entries: Iterable[tuple[str | None, PushOptions]], now: Now) -> Foresight:
+def foresee(
+    state: State,
+    queue: QueueState,
+    entries: Iterable[tuple[str | None, PushOptions]],
+    now: Now,
+    sizes: GroupSizes | None = None,
+) -> Foresight:
     """Go through the decisions of `Admission` about ids and keys, without taking any.
 
     Args:
         entries: custom id and options of each job of one push, in order. The jobs that they meet are settled.
+        sizes: is asked about each of them that will be a job of its own.
+
+    Raises:
+        ValidationError, StateError, PendingChangeError: *sizes* has refused one.
 
     Cost: O(entries and their dependencies).
     """
@@ -65,16 +77,22 @@ def foresee(state: State, queue: QueueState, entries: Iterable[tuple[str | None,
             if holder.is_queued and holder.id is not None:
                 born.discard(holder.id)
                 gone.add(holder.id)
+            if holder.is_queued and sizes is not None:
+                sizes.free(queue.name, holder.group_id)
         is_queued = all(
             dependency not in born and dependency not in gone and state.is_met(dependency)
             for dependency in options.depends_on or ()
         )
+        if sizes is not None:
+            sizes.admit(queue.name, options, is_queued=is_queued)
         if custom_id is not None:
             born.add(custom_id)
             gone.discard(custom_id)
         if not options.is_plain and options.unique_key is not None:
             ttl = None if options.dedup is None else options.dedup.ttl
-            keys[options.unique_key] = _Holder(custom_id, is_queued, None if ttl is None else now.wall_ms + ttl)
+            expires_at = None if ttl is None else now.wall_ms + ttl
+            group_id = named_group_of(options) if is_queued else None
+            keys[options.unique_key] = _Holder(custom_id, is_queued, expires_at, group_id)
     return seen
 
 
@@ -94,4 +112,5 @@ def _holder(queue: QueueState, options: PushOptions, keys: dict[str, _Holder], n
     job = key_holder(queue, key, now)
     if job is None:
         return None
-    return _Holder(job.record.id, job.state in (JobState.READY, JobState.DELAYED), job.key_expires_at)
+    is_queued = job.state in (JobState.READY, JobState.DELAYED)
+    return _Holder(job.record.id, is_queued, job.key_expires_at, queued_group_of(job))

@@ -15,10 +15,12 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw
 
+from bunqueue_trio.model.commands import ABSENT
 from bunqueue_trio.model.cron_job import CronJob
-from bunqueue_trio.model.events import Event, JobEvent, SystemEvent
+from bunqueue_trio.model.events import Event, JobEvent, NewerJobEvent, SystemEvent
 from bunqueue_trio.model.instant import Now
 from bunqueue_trio.model.job import Job, JobRecord
+from bunqueue_trio.model.naming import NO_DATA
 from bunqueue_trio.model.transitions import CronChange, CronNews, Transition
 
 RETRY, TO_DEAD_LETTERS = "retry", "move_to_dlq"
@@ -27,6 +29,8 @@ RETRY, TO_DEAD_LETTERS = "retry", "move_to_dlq"
 # Wire: in place of an error that nobody named.
 UNKNOWN_ERROR = "unknown error"
 UNNAMED_BY_WORKER = "Max attempts exceeded"
+
+_NO_DATA = (ABSENT, NO_DATA)
 
 # in general
 
@@ -43,9 +47,14 @@ def pushed(events: list[Event], job: Job, now: Now) -> None:
     """A new job is there; if it waits for others, that is told first."""
     record = job.record
     if job.missing:
-        data = {"jobId": record.id, "queue": record.queue, "dependsOn": list(record.depends_on)}
-        events.append(SystemEvent("job:waiting-children", now.wall_ms, data))
+        parked(events, record, now)
     events.append(JobEvent("pushed", record.queue, record.id, now.wall_ms))
+
+
+def parked(events: list[Event], record: JobRecord, now: Now) -> None:
+    """The job waits for others."""
+    data = {"jobId": record.id, "queue": record.queue, "dependsOn": list(record.depends_on)}
+    events.append(SystemEvent("job:waiting-children", now.wall_ms, data))
 
 
 def pushed_plain(events: list[Event], queue: str, ids: Iterable[str], now: Now) -> None:
@@ -88,13 +97,14 @@ def attempt_failed(
     now: Now,
     *,
     is_retried: bool,
-    shows_data: bool = True,
+    is_by_child: bool = False,
     letter_reason: str | None = None,
 ) -> None:
     """An attempt has ended without success.
 
     Args:
         is_retried: there will be another.
+        is_by_child: it is the failure of a parent.
         letter_reason: why the job has become a dead letter, if it has; that is told first.
     """
     if letter_reason is not None:
@@ -105,8 +115,9 @@ def attempt_failed(
             record.queue,
             record.id,
             now.wall_ms,
-            record.data if shows_data else UNSET,
+            UNSET if record.data in _NO_DATA else record.data,
             UNSET if error is None else error,
+            terminal=UNSET if is_by_child else not is_retried,
         )
     )
     if is_retried:
@@ -119,7 +130,8 @@ def buried(events: list[Event], change: Transition, now: Now) -> None:
     entry = change.entry
     error = change.error if entry is None else entry.error
     reason = None if entry is None else entry.reason
-    attempt_failed(events, record, error, now, is_retried=False, letter_reason=reason)
+    is_by_child = change.failed_child is not None
+    attempt_failed(events, record, error, now, is_retried=False, is_by_child=is_by_child, letter_reason=reason)
     if change.failed_child is not None:
         parent_failed(events, record, change.failed_child, change.error, now)
     child_failed(events, record, error or UNNAMED_BY_WORKER, now)
@@ -146,11 +158,20 @@ def lock_expired(events: list[Event], record: JobRecord, renewal_count: int, now
     tell(events, "job:lock-expired", now, jobId=record.id, queue=record.queue, renewalCount=renewal_count)
 
 
+def lock_lost(events: list[Event], record: JobRecord, error: str, letter_reason: str, now: Now) -> None:
+    """The job has become a dead letter, because its holder has let its lock end once too often."""
+    events.append(NewerJobEvent("stalled", record.queue, record.id, now.wall_ms, _stall(record, TO_DEAD_LETTERS)))
+    dead_letter_added(events, record, letter_reason, now)
+    events.append(JobEvent("failed", record.queue, record.id, now.wall_ms, error=error))  # Wire: without its data
+
+
+def _stall(record: JobRecord, action: str) -> Raw:
+    return Raw(msgspec.msgpack.encode({"stallCount": record.stall_count, "action": action}))
+
+
 def stalled(events: list[Event], record: JobRecord, action: str | None, now: Now) -> None:
     """The holder of the job has fallen silent (*action*: what follows), or has let its lock end (None)."""
-    data: Any = UNSET
-    if action is not None:
-        data = Raw(msgspec.msgpack.encode({"stallCount": record.stall_count, "action": action}))
+    data = UNSET if action is None else _stall(record, action)
     events.append(JobEvent("stalled", record.queue, record.id, now.wall_ms, data))
     if action is not None:  # Wire: twice under one name, the second time with what it means
         about = {"jobId": record.id, "queue": record.queue, "stallCount": record.stall_count, "action": action}
@@ -173,6 +194,11 @@ def taken_back(events: list[Event], record: JobRecord, delay_ms: float | None, n
 
 
 # families
+
+
+def parked_again(events: list[Event], record: JobRecord, now: Now) -> None:
+    """An active job has been moved to wait for its children."""
+    events.append(JobEvent("waiting-children", record.queue, record.id, now.wall_ms, prev="active"))
 
 
 def let_go(events: list[Event], record: JobRecord, now: Now) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
 from msgspec import Raw
@@ -106,7 +106,8 @@ class Holdings:
     ``removing`` are completed jobs that go for good with the next commits.
     ``successors`` maps the newest completed jobs with ``repeat`` to the jobs that follow them; ``next_match`` is the
     arithmetic of their patterns, see `repeats.NextMatch`.
-    ``events`` are what has happened since the last turn; None while nobody listens.
+    ``events`` are what has happened since the last turn; None while nobody listens. ``heard`` are the queues of whose
+    jobs somebody is to be told; None: all of them, and of all else that happens.
     ``waits_for_commit`` is set by a command whose reply must wait for the next flush.
     """
 
@@ -158,6 +159,7 @@ class Holdings:
         self.successors: dict[str, str] = {}
         self.next_match: Callable[[str, str | None, float], float | None] | None = None
         self.events: list[Event] | None = None
+        self.heard: Container[str] | None = None
         self.next_seq = 1
         self.waits_for_commit = False
         self.hands_out = True
@@ -166,6 +168,10 @@ class Holdings:
         self._tie = 0
 
     # look-ups
+
+    def hears(self, queue: str) -> bool:
+        """Whether those who listen, while anybody does, are to be told of jobs of *queue*. For what happens often."""
+        return self.heard is None or queue in self.heard
 
     def queue(self, name: str) -> QueueState:
         """The queue of that name, made on first use."""

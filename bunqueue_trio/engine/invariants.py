@@ -7,8 +7,10 @@ from bunqueue_trio.engine.queue_state import QueueState
 from bunqueue_trio.engine.repeats import MAX_LINKS
 from bunqueue_trio.engine.state import State
 from bunqueue_trio.errors import InvariantError
-from bunqueue_trio.model.job import Job, JobState
-from bunqueue_trio.model.transitions import Amendment, CronChange
+from bunqueue_trio.model.grouping import DEFAULT_GROUP_SETTINGS, takes_turns
+from bunqueue_trio.model.job import Job, JobState, waits_for_first
+from bunqueue_trio.model.naming import record_class
+from bunqueue_trio.model.transitions import Amendment, CronChange, TransitionKind
 
 
 def check_invariants(state: State) -> None:
@@ -22,6 +24,8 @@ def check_invariants(state: State) -> None:
         _require(job.record.id == job_id, f"index: {job_id} leads to {job.record.id}")
         _require(job.state not in (JobState.COMPLETED, JobState.GONE), f"index: {job_id} is {job.state.name}")
         _require(job.state is not JobState.STAGED or job.staged is not None, f"{job_id} is staged without a change")
+        kind = record_class(job.record.name, job.record.data)
+        _require(type(job.record) is kind, f"{job_id} would be shown in another form than that of its data")
         by_queue.setdefault(job.record.queue, []).append(job)
         former = None if job.staged is None else job.staged.former
         if former is not None:  # the life before, as long as the new one may still fail to commit
@@ -64,7 +68,11 @@ def _check_crons(state: State) -> None:
 def _check_flows(state: State) -> None:
     for job_id, job in state.jobs.items():
         missing = job.missing or set()
-        _require(job.state is not JobState.PARKED or bool(missing), f"{job_id} is parked and waits for nothing")
+        waits = bool(missing) or (job.missing is not None and waits_for_first(job))
+        _require(job.state is not JobState.PARKED or waits, f"{job_id} is parked and waits for nothing")
+        is_again = job.past is not None and job.past.is_parked_again
+        is_held = job.state in (JobState.PARKED, JobState.STAGED)
+        _require(not is_again or is_held, f"{job_id} is {job.state.name} but counts as parked")
         for dependency in missing:
             is_known = dependency in job.record.depends_on and job_id in state.dependents.get(dependency, ())
             _require(is_known, f"{job_id} waits for {dependency}, which does not know")
@@ -129,6 +137,8 @@ def _check_queue(state: State, queue: QueueState, jobs: list[Job]) -> None:
     _check_removal(queue)
     _check_letters(state, queue)
     heaps = [queue.ready, queue.delayed, *(group.aside for group in queue.groups.values())]
+    if queue.named_groups is not None:
+        heaps += queue.named_groups.heaps()
     placed = Counter(id(e[-1]) for heap in heaps for e in heap if e[-1].place is e)
     for job in jobs:
         queued = job.state in (JobState.READY, JobState.DELAYED)
@@ -139,14 +149,52 @@ def _check_queue(state: State, queue: QueueState, jobs: list[Job]) -> None:
             has_lease = job.lease is not None and job.lease.taken_back is None
             _require(has_lease, f"{job.record.id} is active without a lease")
             group_id = job.record.group_id
-            if group_id is not None:
+            if group_id is not None and not takes_turns(job.record):
                 group = queue.groups.get(group_id)
                 _require(group is not None and group.active is job, f"{job.record.id} runs outside its group's turn")
+    _check_named_groups(queue, [job for job in jobs if takes_turns(job.record)])
     for key, job in queue.keys.items():
         _require(state.jobs.get(job.record.id) is job, f"key {key} of {queue.name} is held by a job that is gone")
         _require(job.record.unique_key == key, f"key {key} of {queue.name} is held by a job without it")
         is_letter = job.state is JobState.FAILED and job.staged is None  # one that is on its way back has its key
         _require(not is_letter, f"key {key} of {queue.name} is held by a dead letter")
+
+
+def _check_named_groups(queue: QueueState, members: list[Job]) -> None:
+    """Each member stands in its group, each counter is right, and who has a turn has a ready job."""
+    groups = queue.named_groups
+    counted = Counter((job.record.group_id, job.state) for job in members)
+    if groups is None:
+        is_left = any(state in (JobState.READY, JobState.DELAYED, JobState.ACTIVE) for _, state in counted)
+        _require(not is_left, f"queue {queue.name}: members of named groups without groups")
+        return
+    publishing = {job.record.id for job in members if job.staged and job.staged.kind is TransitionKind.PUBLISH}
+    for group in groups:
+        name = f"group {group.group_id} of {queue.name}"
+        ready, delayed, active = (
+            counted.pop((group.group_id, state), 0) for state in (JobState.READY, JobState.DELAYED, JobState.ACTIVE)
+        )
+        placed = [e[-1] for e in group.ready if e[-1].place is e]
+        mine = sum(job.record.group_id == group.group_id and takes_turns(job.record) for job in placed)
+        _require(mine == len(placed) == ready, f"{name}: {len(placed)} in its heap, {mine} of them its own")
+        _require(group.ready_count == ready, f"{name}: {group.ready_count} ready, counted {ready}")
+        _require(group.queued_count == ready + delayed, f"{name}: {group.queued_count} queued, not {ready + delayed}")
+        _require(group.active_count == active, f"{name}: {group.active_count} active, counted {active}")
+        _require((group.turn > 0) == (ready > 0), f"{name}: {ready} ready jobs and turn {group.turn}")
+        _require(group.reserved <= publishing, f"{name}: reserved for {sorted(group.reserved - publishing)}")
+        _require(group.is_needed or group.idle_mono_ms > 0, f"{name} holds nothing and is kept for ever")
+        alone = queue.groups.get(group.group_id)
+        _require(not (active and alone is not None and alone.active), f"{name}: a member that runs alone does not")
+    left = [key for key in counted if key[1] in (JobState.READY, JobState.DELAYED, JobState.ACTIVE)]
+    _require(not left, f"queue {queue.name}: no group for {left}")
+    sums = {
+        "ready": (groups.ready_count, sum(group.ready_count for group in groups)),
+        "queued": (groups.queued_count, sum(group.queued_count for group in groups)),
+        "with settings": (groups.settings_count, sum(group.settings != DEFAULT_GROUP_SETTINGS for group in groups)),
+        "in line": (groups.line_length, sum(group.turn > 0 for group in groups)),
+    }
+    for what, (kept, recount) in sums.items():
+        _require(kept == recount, f"groups of {queue.name}: {kept} {what}, counted {recount}")
 
 
 def _check_removal(queue: QueueState) -> None:

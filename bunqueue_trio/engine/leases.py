@@ -14,11 +14,11 @@ Source: protocol, sections 5 to 7.
 """
 
 from bunqueue_trio.engine import happenings, policies, retries, workers
-from bunqueue_trio.engine.heaps import first
 from bunqueue_trio.engine.queue_state import QueueState
 from bunqueue_trio.engine.state import State, is_live
 from bunqueue_trio.errors import LeaseLostError
 from bunqueue_trio.model.changes import Dirty
+from bunqueue_trio.model.grouping import PullGroup, takes_turns
 from bunqueue_trio.model.instant import Now
 from bunqueue_trio.model.job import Job, JobRecord, JobState, TimelineEntry, extended_timeline
 from bunqueue_trio.model.leases import Lease, TakenBack
@@ -33,57 +33,25 @@ NEVER = float("inf")
 # granting
 
 
-def next_ready(state: State, queue: QueueState, now: Now) -> Job | None:
-    """The job that may be handed out now, still in its place, or None. O(log n) in the queue's jobs.
-
-    In this order: paused; expired ttl (deleted on sight); not yet due; group busy; concurrency; rate. A refusal by one
-    of the last two ends the search, for no job may pass it.
-    """
-    settings = queue.settings
-    if settings.paused or not state.hands_out:
-        return None
-    if queue.delayed and queue.delayed[0][0] <= now.wall_ms and (moved := queue.mature(now.wall_ms)):
-        state.wake(queue, moved)  # this pull takes one of them at most, and the tick will find them ready already
-    while (job := first(queue.ready)) is not None:
-        record = job.record
-        if record.ttl is not None and now.wall_ms > record.created_at + record.ttl:
-            if policies.must_wait(state, record, now):
-                _look_again(state, queue, now.mono_ms + PARENT_BUSY_MS, now)
-                return None
-            if state.events is not None:
-                happenings.expired(state.events, record, now)
-            policies.drop(state, job, "Job ttl expired", now)
-        elif record.run_at > now.wall_ms:
-            queue.put_back(job)
-        elif record.group_id is not None and queue.group(record.group_id).active is not None:
-            queue.set_aside(job, queue.group(record.group_id))
-        elif _has_room(state, queue, now):
-            return job
-        else:
-            return None
-    return None
-
-
-def _has_room(state: State, queue: QueueState, now: Now) -> bool:
-    """Whether the queue's limits let one more job out; a rate token is spent only when the concurrency limit does."""
-    limit = queue.settings.concurrency_limit
-    if limit is not None and queue.active_count >= limit:
-        refusal = "concurrency:rejected"
-    elif queue.bucket is None or _spend_token(state, queue, now):
-        return True
-    else:
-        refusal = "ratelimit:rejected"
-    if state.events is not None:
-        happenings.tell(state.events, refusal, now, queue=queue.name)
-    return False
-
-
 def grant(
-    state: State, queue: QueueState, job: Job, owner: str | None, ttl_ms: float, connection_id: int | None, now: Now
+    state: State,
+    queue: QueueState,
+    job: Job,
+    owner: str | None,
+    ttl_ms: float,
+    connection_id: int | None,
+    now: Now,
+    asked: PullGroup | None = None,
 ) -> Lease:
-    """Hand *job*, as `next_ready` gave it, to a connection."""
-    queue.pop_ready(job)
+    """Hand *job*, as `choosing.next_ready` gave it for the same *asked*, to a connection."""
     record = job.record
+    if record.group_id is None:
+        queue.pop_ready(job)
+    elif takes_turns(record):
+        queue.hand_out(job, asked, now.mono_ms)
+    else:
+        queue.pop_ready(job)
+        queue.group(record.group_id).active = job
     started_at = now.wall_ms
     last = job.lease
     if last is not None and 0 <= last.started_wall_ms - started_at < SAME_MOMENT_MS:
@@ -105,8 +73,6 @@ def grant(
     )
     queue.activate(job)
     state.active_count += 1
-    if record.group_id is not None:
-        queue.group(record.group_id).active = job
     record.started_at = started_at
     record.last_heartbeat = now.wall_ms
     record.timeline = state.activation.after(record, now.wall_ms)
@@ -114,7 +80,7 @@ def grant(
         state.held.setdefault(connection_id, {})[record.id] = job
     state.changes.touch(job, Dirty.STATE)
     state.totals.pulled += 1
-    if state.events is not None:
+    if state.events is not None and state.hears(record.queue):
         happenings.pulled(state.events, record, now)
     _rearm(state, job, lease, now)
     return lease
@@ -288,8 +254,7 @@ def _time_out(state: State, job: Job, now: Now) -> None:
     reason = None if record.remove_on_fail else retries.MAX_ATTEMPTS_EXCEEDED
     _tell_failure(state, record, error, now, letter_reason=reason)
     record.timeline = extended_timeline(record, failed)
-    state.totals.failed += 1
-    state.queues[record.queue].total_failed += 1
+    state.note_failure(record.queue)
     if reason is None:
         policies.drop(state, job, error, now)
     else:
@@ -318,9 +283,7 @@ def _expire(state: State, job: Job, lease: Lease, now: Now) -> None:
     else:
         error = f"Lock expired at max attempts ({record.max_attempts})"
     if state.events is not None:
-        happenings.attempt_failed(
-            state.events, record, error, now, is_retried=False, shows_data=False, letter_reason=reason
-        )
+        happenings.lock_lost(state.events, record, error, reason, now)
     policies.bury(state, job, reason, error, now)
 
 
@@ -395,27 +358,3 @@ def _rearm(state: State, job: Job, lease: Lease, now: Now) -> None:
 def _arm(state: State, job: Job, lease: Lease, mono_ms: float) -> None:
     lease.armed_mono_ms = mono_ms
     state.arm(mono_ms, job)
-
-
-def _spend_token(state: State, queue: QueueState, now: Now) -> bool:
-    bucket = queue.bucket
-    assert bucket is not None
-    if bucket.expires_at is not None and now.wall_ms >= bucket.expires_at:
-        queue.bucket = None
-        return True
-    if bucket.take(now):
-        return True
-    moments = [bucket.next_token_mono_ms(now)]
-    if bucket.expires_at is not None:
-        moments.append(now.mono_ms + bucket.expires_at - now.wall_ms)  # too early if that clock goes back: asked again
-    ahead = [moment for moment in moments if moment is not None]
-    if ahead:
-        _look_again(state, queue, min(ahead), now)
-    return False
-
-
-def _look_again(state: State, queue: QueueState, mono_ms: float, now: Now) -> None:
-    """Have the pulls that wait for *queue* try again then; those that poll set no further timer."""
-    if not now.mono_ms < queue.refill_mono_ms <= mono_ms:
-        queue.refill_mono_ms = mono_ms
-        state.arm(mono_ms, queue)

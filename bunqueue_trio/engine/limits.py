@@ -1,5 +1,7 @@
 """The rate limit of a queue: a token bucket on the monotonic clock. (The concurrency limit is a comparison.)"""
 
+from math import ceil
+
 from bunqueue_trio.model.entries import RateLimit
 from bunqueue_trio.model.instant import Now
 
@@ -33,6 +35,11 @@ class TokenBucket:
             return None
         self._refill(now)
         return now.mono_ms + max(0.0, (1 - self._tokens) / self._rate_per_ms)
+
+    def used(self, now: Now) -> int:
+        """How many tokens are spent and have not come back whole."""
+        self._refill(now)
+        return ceil(self.capacity - self._tokens)
 
     def _refill(self, now: Now) -> None:
         grown = self._tokens + (now.mono_ms - self._filled_mono_ms) * self._rate_per_ms

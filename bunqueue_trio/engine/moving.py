@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from msgspec import UNSET
 
-from bunqueue_trio.engine import dead_letters, policies, retries
+from bunqueue_trio.engine import dead_letters, job_forms, leases, parking, policies, retries
 from bunqueue_trio.engine.queue_state import QueueState
 from bunqueue_trio.engine.state import State
 from bunqueue_trio.errors import NotFoundError, StateError
@@ -21,15 +21,18 @@ from bunqueue_trio.model.commands import (
     ChangeDelay,
     ChangePriority,
     Discard,
+    Move,
     MoveToDelayed,
     MoveToWait,
+    MoveToWaitingChildren,
     Promote,
     PromoteJobs,
     Update,
 )
 from bunqueue_trio.model.instant import Now
-from bunqueue_trio.model.job import Job, JobState, replace, shown_state
-from bunqueue_trio.model.replies import CountReply, Reply
+from bunqueue_trio.model.job import EnvelopeRecord, Job, JobRecord, JobState, replace, shown_state
+from bunqueue_trio.model.naming import with_data
+from bunqueue_trio.model.replies import CountReply, DataReply, Reply
 from bunqueue_trio.model.transitions import Transition, TransitionKind
 
 QUEUED = frozenset({JobState.READY, JobState.DELAYED})
@@ -54,7 +57,10 @@ class Moving:
             job = self._find(command.id, UNFINISHED, refusal)
         else:
             job = self._find(successor, QUEUED, refusal)
-        self._change(job, Dirty.FULL, data=command.data)
+        record, data = job.record, command.data
+        if type(record) is EnvelopeRecord and not command.is_newer:
+            data = job_forms.taken_out(record.name, data)  # NC-2: an older worker writes back what it was given
+        self._put(job, with_data(record, data), Dirty.FULL)
         self._state.announce("job:data-updated", jobId=job.record.id)
         return Reply()
 
@@ -102,8 +108,10 @@ class Moving:
 
         Raises:
             NotFoundError: parked, finished or unknown.
+            LeaseLostError: as `fence`.
         """
         job = self._find(command.id, QUEUED | {JobState.ACTIVE}, "Job not found or cannot change delay")
+        fence(job, command, now)
         self._requeue(job, float(ceil(now.wall_ms + command.delay)), command.delay)
         self._state.announce("job:delay-changed", jobId=command.id, newDelay=command.delay)
         return Reply()
@@ -113,6 +121,7 @@ class Moving:
 
         Raises:
             NotFoundError, StateError: unknown; parked or finished.
+            LeaseLostError: as `fence`.
         """
         job = self._state.find(command.id)
         if job is not None:
@@ -122,6 +131,7 @@ class Moving:
             if shown == "unknown":
                 raise NotFoundError("Job not found")
             raise StateError(f"Job is not active (current state: {shown})")
+        fence(job, command, now)
         self._requeue(job, float(ceil(now.wall_ms + command.delay)), command.delay)
         self._state.announce("job:moved-to-delayed", jobId=command.id, delay=command.delay)
         return Reply()
@@ -131,12 +141,14 @@ class Moving:
 
         Raises:
             StateError: parked, completed or unknown.
+            LeaseLostError: as `fence`.
         """
         job = self._state.find(command.id)
         if job is not None:
             self._state.settled(job)
         if job is None or job.state is JobState.PARKED:
             self._refuse_move(self._shown(job, command.id, now))
+        fence(job, command, now)
         if job.state is JobState.FAILED:
             if not dead_letters.revive(self._state, job, now):
                 raise StateError("Unique key of the job is held by another job")
@@ -144,13 +156,31 @@ class Moving:
             self._requeue(job, now.wall_ms)
         return Reply()
 
+    def move_to_waiting_children(self, command: MoveToWaitingChildren, now: Now) -> DataReply:
+        """Let an active job wait for its children, also for those that it is yet to have; nothing is charged.
+
+        Shape: ``{"moved": true}``.
+
+        Raises:
+            StateError: not active.
+            LeaseLostError: as `fence`.
+        """
+        job = self._state.find(command.id)
+        if job is None or self._state.settled(job).state is not JobState.ACTIVE:
+            raise StateError("Job is not active")
+        fence(job, command, now)
+        self._state.stage_end(parking.parked(self._state, job, now))
+        return DataReply(data={"moved": True})
+
     def discard(self, command: Discard, now: Now) -> Reply:
         """Send a queued or active job to the dead letters; its attempts stay as they are. A final failure (CD-20).
 
         Raises:
             NotFoundError: parked, finished or unknown.
+            LeaseLostError: as `fence`.
         """
         job = self._find(command.id, QUEUED | {JobState.ACTIVE}, "Job not found")
+        fence(job, command, now)
         entry = dead_letters.dead_letter(self._state, job, job.record, retries.UNKNOWN, None, now)
         discard = Transition(TransitionKind.DISCARD, job, job.record, JobState.GONE, entry=entry)
         policies.stage_failure(self._state, discard, None, now)
@@ -164,9 +194,19 @@ class Moving:
     def _change(
         self, job: Job, dirty: int, *, kind: TransitionKind | None = None, delay_ms: float | None = None, **fields: Any
     ) -> None:
+        self._put(job, replace(job.record, **fields), dirty, kind=kind, delay_ms=delay_ms)
+
+    def _put(
+        self,
+        job: Job,
+        record: JobRecord,
+        dirty: int,
+        *,
+        kind: TransitionKind | None = None,
+        delay_ms: float | None = None,
+    ) -> None:
         if kind is None:
             kind = TransitionKind.UPDATE if job.state is JobState.ACTIVE else TransitionKind.MOVE
-        record = replace(job.record, **fields)
         self._state.stage_end(Transition(kind, job, record, JobState.READY, dirty=dirty, delay_ms=delay_ms))
 
     def _find(self, job_id: Any, states: frozenset[JobState], refusal: str) -> Job:
@@ -183,6 +223,18 @@ class Moving:
     @staticmethod
     def _refuse_move(shown: str) -> NoReturn:
         raise StateError(f"Cannot move job from state '{shown}' to waiting")
+
+
+def fence(job: Job, command: Move, now: Now) -> None:
+    """Let pass who may move *job*: anybody, unless it is active under a lock.
+
+    Then a token, where one is given, has to be that of the lock. Who speaks protocol 3 has to give one (NC-7).
+
+    Raises:
+        LeaseLostError: it is not, or has expired: no grace here. Nothing has changed.
+    """
+    if job.state is JobState.ACTIVE and (command.token is not None or command.is_newer):
+        leases.fence(job, command.token, now, grace=False)
 
 
 def _delayed(queue: QueueState, now: Now) -> list[Job]:

@@ -95,7 +95,7 @@ def loosened(
     record = parent.record
     depends_on = tuple(job_id for job_id in record.depends_on if job_id not in gone)
     missing = parent.missing or set()
-    is_released = parent.state is JobState.PARKED and (runs_anyway or len(missing) == len(missing & gone))
+    is_released = parent.state is JobState.PARKED and (runs_anyway or (bool(missing) and missing <= gone))
     if len(depends_on) == len(record.depends_on) and not is_released and failures is parent.child_failures:
         return None
     changed = replace(record, depends_on=depends_on)
@@ -106,6 +106,9 @@ def loosened(
     state_after = JobState.READY if is_released else parent.state
     change = Transition(TransitionKind.LOOSEN, parent, changed, state_after, dirty=Dirty.FULL)
     change.child_failures = failures
+    if is_released and parent.past is not None and parent.past.is_parked_again:
+        change.past = parent.past.released()
+        change.dirty |= Dirty.EXTRA
     return change
 
 
@@ -188,8 +191,7 @@ def fail_parents(state: State, child: JobRecord, error: str | None, now: Now) ->
     for change in changes:
         parent = change.job
         if change.entry is not None:
-            state.totals.failed += 1
-            state.queue(parent.record.queue).total_failed += 1
+            state.note_failure(parent.record.queue)
             dead_letters.bury(state, parent, retries.UNKNOWN, change.entry.error, now)
             if state.events is not None:
                 happenings.buried(state.events, change, now)

@@ -3,15 +3,15 @@
 from copy import copy
 from typing import Any
 
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
-from bunqueue_trio.engine import retries
+from bunqueue_trio.engine import job_forms, retries
+from bunqueue_trio.engine.letter_filter import has_expired, is_retry_due
 from bunqueue_trio.engine.queue_state import QueueState
 from bunqueue_trio.engine.state import FactsNeededError, State
 from bunqueue_trio.errors import NotFoundError, StateError
 from bunqueue_trio.model.commands import (
     Count,
-    Dlq,
     GetCountsPerPriority,
     GetDlqConfig,
     GetJob,
@@ -24,15 +24,14 @@ from bunqueue_trio.model.commands import (
     IsPaused,
     ListQueues,
 )
-from bunqueue_trio.model.entries import DlqEntry
+from bunqueue_trio.model.entries import DlqEntry, DlqPolicy
 from bunqueue_trio.model.instant import Now
-from bunqueue_trio.model.job import Job, JobState, shown_state
+from bunqueue_trio.model.job import Job, JobRecord, JobState, shown_state
 from bunqueue_trio.model.replies import (
     CountReply,
     CountsReply,
     DlqConfigReply,
     JobReply,
-    JobsReply,
     PausedReply,
     PriorityCountsReply,
     ProgressReply,
@@ -71,13 +70,13 @@ class Queries:
         if job is not None:
             record = copy(job.record)
             record.state = shown_state(job, now.wall_ms)
-            return JobReply(job=record)
+            return JobReply(job=self._read(record, job, command))
         completed = self._state.completed(command.id)
         if completed is None:
             raise NotFoundError("Job not found")
         record = copy(completed.record)
         record.state = "completed"
-        return JobReply(job=record)
+        return JobReply(job=job_forms.read(record, completed.result, is_newer=command.is_newer))
 
     def get_state(self, command: GetState, now: Now) -> StateReply:
         """The state; ``unknown`` for an id that names no job, echoed as sent."""
@@ -97,7 +96,7 @@ class Queries:
         return staged.former if staged.kind in (TransitionKind.PUBLISH, TransitionKind.RERUN) else job
 
     def get_result(self, command: GetResult, now: Now) -> ResultReply:
-        """The result; null when there is none, whatever the reason. A job that runs again still has its old one.
+        """The result; none, whatever the reason, is absent. A job that runs again still has its old one.
 
         Raises:
             FactsNeededError: only the file can tell.
@@ -107,9 +106,11 @@ class Queries:
             return ResultReply(id=command.id, result=kept)
         job = self.visible(command.id)
         if job is not None:
-            return ResultReply(id=command.id, result=self._old_result(job))
-        completed = self._state.completed(command.id)
-        return ResultReply(id=command.id, result=None if completed is None else completed.result)
+            result = self._old_result(job)
+        else:
+            completed = self._state.completed(command.id)
+            result = None if completed is None else completed.result
+        return ResultReply(id=command.id, result=UNSET if result is None else result)
 
     def _old_result(self, job: Job) -> Raw | None:
         if job.past is None or not job.past.has_result:
@@ -130,7 +131,13 @@ class Queries:
             raise NotFoundError("Job not found")
         if job.state is JobState.FAILED and not self._is_discarded(job):
             raise NotFoundError("Job not found")
-        return JobReply(job=job.record)
+        return JobReply(job=self._read(job.record, job, command))
+
+    def _read(self, record: JobRecord, job: Job, command: GetJob | GetJobByCustomId) -> JobRecord:
+        """The record of a live job as it is shown: one that runs again still has its old result."""
+        is_newer = command.is_newer
+        result = self._old_result(job) if is_newer or record.own_name is not UNSET else None
+        return job_forms.read(record, result, is_newer=is_newer)
 
     def _is_discarded(self, letter: Job) -> bool:
         """Whether a dead letter has come by Discard, the one way that names neither a reason nor an error."""
@@ -203,20 +210,15 @@ class Queries:
         """Known queues, in the order of their first use."""
         return QueuesReply(queues=[queue.name for queue in self._state.queues.values() if queue.is_known])
 
-    def dlq(self, command: Dlq, now: Now) -> JobsReply:
-        """Jobs of the dead letters of a queue, oldest first, at most ``count``."""
-        queue = self._state.queues.get(command.queue)
-        entries = [] if queue is None else list(queue.letters.values())
-        return JobsReply(jobs=[entry.job for entry in entries[: command.count]])
-
     def dead_letters(self, queue_name: str) -> list[DlqEntry]:
-        """The entries behind `dlq`, oldest first."""
+        """The dead letters of a queue, oldest first."""
         queue = self._state.queues.get(queue_name)
         return [] if queue is None else list(queue.letters.values())
 
     def dead_letter_statistics(self, queue_name: str, now: Now) -> dict[str, Any]:
         """How many there are, by reason; oldest and newest as epoch ms or None. O(dead letters, 10,000 at the most)."""
-        entries = self.dead_letters(queue_name)
+        entries, queue = self.dead_letters(queue_name), self._state.queues.get(queue_name)
+        policy = DlqPolicy() if queue is None else queue.settings.dlq
         by_reason = dict.fromkeys(REASONS, 0)
         for entry in entries:
             by_reason[entry.reason] = by_reason.get(entry.reason, 0) + 1
@@ -225,8 +227,8 @@ class Queries:
             "total": len(entries),
             "byReason": by_reason,
             "byQueue": {queue_name: len(entries)},
-            "pendingRetry": sum(e.next_retry_at is not None and e.next_retry_at <= now.wall_ms for e in entries),
-            "expired": sum(e.expires_at is not None and e.expires_at <= now.wall_ms for e in entries),
+            "pendingRetry": sum(is_retry_due(entry, policy, now.wall_ms) for entry in entries),
+            "expired": sum(has_expired(entry, now.wall_ms) for entry in entries),
             "oldestEntry": min(times, default=None),
             "newestEntry": max(times, default=None),
         }

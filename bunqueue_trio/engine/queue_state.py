@@ -6,29 +6,23 @@ from heapq import heapify, heappop, heappush
 
 from bunqueue_trio.engine.catalog import ACTIVE, DELAYED, FAILED, PARKED, PRIORITIZED, Catalog
 from bunqueue_trio.engine.gauges import Gauges, Letters, Summed
+from bunqueue_trio.engine.groups import Group
 from bunqueue_trio.engine.heaps import Entry, compact, first, push_delayed, push_ready, ready_entry
 from bunqueue_trio.engine.limits import TokenBucket
+from bunqueue_trio.engine.named_groups import NamedGroups
 from bunqueue_trio.model.entries import DEFAULT_SETTINGS, QueueSettings
+from bunqueue_trio.model.grouping import PullGroup, takes_turns
 from bunqueue_trio.model.job import Job, JobState
 from bunqueue_trio.model.transitions import Removal
-
-
-class Group:
-    """Jobs of one ``groupId``: at most one is active; those met meanwhile wait aside, in their order."""
-
-    __slots__ = ("active", "aside")
-
-    def __init__(self) -> None:
-        self.active: Job | None = None
-        self.aside: list[Entry] = []
 
 
 class QueueState:
     """The jobs of one queue that are not finished.
 
     Counters are maintained, never recounted: ``waiting_count`` and ``prioritized_count`` split the ready jobs by
-    priority. A group member set aside stays READY and counted: only its heap differs. ``gauges`` are the sums over all
-    queues; a queue that is given up takes what it still counts out of them with `retire`.
+    priority. A group member set aside stays READY and counted: only its heap differs. So do members of named groups,
+    which stand in ``named_groups`` behind the jobs of ``ready``; it is None until the first of them comes. ``gauges``
+    are the sums over all queues; a queue that is given up takes what it still counts out of them with `retire`.
 
     ``priorities`` counts queued jobs per priority other than 0; ``catalog`` lists what the counters count.
     ``total_completed`` and ``total_failed`` count since the queue became known.
@@ -48,6 +42,7 @@ class QueueState:
         "keys",
         "letters",
         "name",
+        "named_groups",
         "priorities",
         "prioritized_count",
         "ready",
@@ -73,6 +68,7 @@ class QueueState:
         self.ready: list[Entry] = []
         self.delayed: list[Entry] = []
         self.groups: dict[str, Group] = {}
+        self.named_groups: NamedGroups | None = None
         self.keys: dict[str, Job] = {}
         self.letters = Letters(self.gauges)
         self.catalog = Catalog()
@@ -107,6 +103,7 @@ class QueueState:
             or self.staged_count
             or self.removal is not None
             or self.letters
+            or self.named_groups is not None
             or self.settings != DEFAULT_SETTINGS
         )
 
@@ -146,6 +143,8 @@ class QueueState:
             self.catalog.add(job)
         if job.record.priority:
             self._count_priority(job, 1)
+        if job.record.group_id is not None and takes_turns(job.record):
+            self.with_groups().expect(job)
         if job.record.run_at > wall_ms:
             job.state = JobState.DELAYED
             self._count_delayed(job, 1)
@@ -153,7 +152,7 @@ class QueueState:
             return False
         job.state = JobState.READY
         self._count_ready(job, 1)
-        push_ready(self.ready, job)
+        self._stand_ready(job)
         return True
 
     def note_kept(self) -> None:
@@ -163,6 +162,7 @@ class QueueState:
 
     def remove(self, job: Job) -> None:
         """Take *job* out of the order, whatever heap it stands in. Its state is the caller's to set."""
+        groups = self.named_groups if takes_turns(job.record) else None
         job.place = None
         if job.record.priority:
             self._count_priority(job, -1)
@@ -171,9 +171,14 @@ class QueueState:
             compact(self.delayed, self.delayed_count)
         else:
             self._count_ready(job, -1)
-            compact(self.ready, self.waiting_count + self.prioritized_count)
-            if job.record.group_id is not None:
-                self._next_of_group(job.record.group_id)
+            if groups is not None:
+                groups.remove_ready(job)
+            else:
+                compact(self.ready, self.waiting_count + self.prioritized_count)
+                if job.record.group_id is not None:
+                    self._next_of_group(job.record.group_id)
+        if groups is not None:
+            groups.part_with(job)
 
     def take_queued(self) -> list[Job]:
         """Take every ready and delayed job out of the order. Their states are the caller's to set, and lists go on
@@ -183,6 +188,8 @@ class QueueState:
         """
         heaps = [self.ready, self.delayed, *(group.aside for group in self.groups.values())]
         taken = [entry[-1] for heap in heaps for entry in heap if entry[-1].place is entry]
+        if self.named_groups is not None:
+            taken += self.named_groups.take_ready()
         for job in taken:
             job.place = None
         self.ready, self.delayed = [], []
@@ -205,8 +212,16 @@ class QueueState:
         if job.record.priority:
             self._count_priority(job, -1)
 
+    def hand_out(self, job: Job, asked: PullGroup | None, mono_ms: float) -> None:
+        """Take *job*, of which its named group has just said that it is next, out of the order; it is about to run."""
+        assert self.named_groups is not None
+        self.named_groups.hand_out(job, asked, mono_ms)
+        self._count_ready(job, -1)
+        if job.record.priority:
+            self._count_priority(job, -1)
+
     def activate(self, job: Job) -> None:
-        """*job*, taken out by `pop_ready`, runs from now on."""
+        """*job*, taken out by `pop_ready` or `hand_out`, runs from now on."""
         job.state = JobState.ACTIVE
         self.active_count += 1
         job.block.counts[ACTIVE] += 1
@@ -251,13 +266,16 @@ class QueueState:
             self._count_delayed(job, -1)
             job.state = JobState.READY
             self._count_ready(job, 1)
-            push_ready(self.ready, job)
+            self._stand_ready(job)
             moved += 1
         return moved
 
     def put_back(self, job: Job) -> None:
-        """The wall clock went back: a job that was ready has to wait again."""
-        heappop(self.ready)
+        """The wall clock went back: the job that was to be next has to wait again."""
+        if takes_turns(job.record):
+            self.with_groups().remove_ready(job)
+        else:
+            heappop(self.ready)
         self._count_ready(job, -1)
         job.state = JobState.DELAYED
         self._count_delayed(job, 1)
@@ -267,8 +285,11 @@ class QueueState:
 
     def rewind(self, wall_ms: float) -> None:
         """After a backward jump: every ready job whose run time lies ahead becomes delayed again. O(ready jobs)."""
-        early = [e[-1] for e in self.ready if e[-1].place is e and e[-1].record.run_at > wall_ms]
+        heaps = [self.ready, *([] if self.named_groups is None else self.named_groups.heaps())]
+        early = [e[-1] for heap in heaps for e in heap if e[-1].place is e and e[-1].record.run_at > wall_ms]
         for job in early:
+            if takes_turns(job.record):
+                self.with_groups().remove_ready(job)
             job.place = None
             self._count_ready(job, -1)
             job.state = JobState.DELAYED
@@ -280,7 +301,33 @@ class QueueState:
         for group_id in dict.fromkeys(job.record.group_id for job in early if job.record.group_id is not None):
             self._next_of_group(group_id)  # a delayed job holds up no other member
 
+    def _stand_ready(self, job: Job) -> None:
+        if job.record.group_id is not None and takes_turns(job.record):
+            self.with_groups().add_ready(job)
+        else:
+            push_ready(self.ready, job)
+
     # groups
+
+    def with_groups(self) -> NamedGroups:
+        """The queue's named groups, made on first use."""
+        if self.named_groups is None:
+            self.named_groups = NamedGroups()
+        return self.named_groups
+
+    def forget_groups(self, mono_ms: float) -> None:
+        """Let go of the named groups if nothing is left of them."""
+        if self.named_groups is not None:
+            self.named_groups.pass_time(mono_ms)
+            if not len(self.named_groups):
+                self.named_groups = None
+
+    def is_busy(self, group_id: str) -> bool:
+        """Whether anything of that group runs, so that a member without a name of its own has to wait."""
+        group = self.groups.get(group_id)
+        if group is not None and group.active is not None:
+            return True
+        return self.named_groups is not None and self.named_groups.active_count(group_id) > 0
 
     def group(self, group_id: str) -> Group:
         """The group of that id, made on first use; it goes when it is empty."""
@@ -300,6 +347,10 @@ class QueueState:
         group_id = job.record.group_id
         if group_id is None:
             return
+        if takes_turns(job.record):
+            if self.with_groups().leave(job):
+                self._next_of_group(group_id)
+            return
         group = self.groups.get(group_id)
         if group is not None and group.active is job:
             group.active = None
@@ -307,6 +358,8 @@ class QueueState:
 
     def _next_of_group(self, group_id: str) -> None:
         """One member set aside becomes visible again; it meets the group's rule when a pull reaches it."""
+        if self.named_groups is not None:
+            self.named_groups.look_again(group_id)
         group = self.groups.get(group_id)
         if group is None or group.active is not None:
             return

@@ -14,12 +14,22 @@ from typing import Protocol
 from bunqueue_trio.engine import dead_letters, policies, retries
 from bunqueue_trio.engine.core import Engine
 from bunqueue_trio.engine.limits import TokenBucket
+from bunqueue_trio.engine.queue_state import QueueState
 from bunqueue_trio.errors import ValidationError
 from bunqueue_trio.model.changes import Dirty
 from bunqueue_trio.model.cron_job import CronJob
 from bunqueue_trio.model.entries import DlqEntry, QueueSettings
+from bunqueue_trio.model.grouping import GroupSettings
 from bunqueue_trio.model.instant import Now
-from bunqueue_trio.model.job import ChildFailures, Job, JobRecord, JobState, Past, replace
+from bunqueue_trio.model.job import (
+    KEY_GIVEN_UP,
+    ChildFailures,
+    Job,
+    JobRecord,
+    JobState,
+    Past,
+    replace,
+)
 from bunqueue_trio.model.leases import Lease, TakenBack
 
 CORRUPT_DEPENDENCIES = "corrupt-dependency-metadata"
@@ -55,6 +65,8 @@ class Recovery:
         self._buried: list[DlqEntry] = []
         self._rerun_ids: set[str] = set()
         """Jobs that run again: their old results do not mean that they are done."""
+        self._doubtful: list[tuple[Job, Past, set[str]]] = []
+        """Jobs that have parked themselves, and those they wait for that have completed in some life."""
         self.active_count = 0
         self.pending_count = 0
 
@@ -69,6 +81,13 @@ class Recovery:
                 limit = None
             queue.settings = settings
             queue.bucket = None if limit is None else TokenBucket(limit, self._now)
+
+    def groups(self, rows: Iterable[tuple[str, str, GroupSettings]]) -> None:
+        """Settings of named groups: queue, group, settings."""
+        for queue_name, group_id, settings in rows:
+            queue = self._state.queue(queue_name)
+            queue.is_known = True
+            queue.with_groups().set(group_id, settings)
 
     def letter_ids(self, ids: Iterable[str]) -> None:
         """Ids among the dead letters: a row beside an entry is left over from an interrupted move, and goes (PD-2)."""
@@ -159,6 +178,8 @@ class Recovery:
                 state.history.remember_finished(job_id)
             else:
                 state.changes.finished_gone[job_id] = None
+        for job, past, done in self._doubtful:
+            self._release_again(job, past, done)
         for entry in self._buried:
             policies.fail_parents(state, entry.job, entry.error, self._now)
         state.next_seq = max(state.next_seq, next_seq)
@@ -217,14 +238,18 @@ class Recovery:
         if job.past is not None and job.past.has_result:
             self._rerun_ids.add(record.id)
         state.jobs[record.id] = job
-        if record.unique_key is not None:
+        if record.unique_key is not None and job.key_expires_at != KEY_GIVEN_UP:
             holder = queue.keys.get(record.unique_key)
             if holder is None or holder.seq < job.seq:  # the newest has taken it from the others
                 queue.keys[record.unique_key] = job
+        for dependency in record.depends_on:
+            state.dependents.setdefault(dependency, set()).add(record.id)
+        if job.past is not None and job.past.is_parked_again:
+            self._park_again(queue, job, job.past, done)
+            return
         missing = set()
         met = () if job.past is None else job.past.met
         for dependency in record.depends_on:
-            state.dependents.setdefault(dependency, set()).add(record.id)
             is_done = dependency in met or (dependency in done and dependency not in self._rerun_ids)
             if not is_done and not _was_released(record):
                 missing.add(dependency)
@@ -233,6 +258,26 @@ class Recovery:
             queue.park(job)
         elif not queue.insert(job, self._now.wall_ms) and queue.delayed[0] is job.place:
             heappush(state.due, (record.run_at, queue.name))
+
+    def _park_again(self, queue: QueueState, job: Job, past: Past, done: set[str]) -> None:
+        """Unlike others it may wait for a job that is younger, and so for a new life of one that is *done*."""
+        job.missing = set(job.record.depends_on).difference(past.met)
+        queue.park(job)
+        if doubtful := job.missing & done:
+            self._doubtful.append((job, past, doubtful))
+
+    def _release_again(self, job: Job, past: Past, done: set[str]) -> None:
+        """All jobs are there: who is *done* and among them lives again. The others need not be waited for."""
+        state = self._state
+        assert job.missing is not None
+        job.missing.difference_update([dependency for dependency in done if dependency not in state.jobs])
+        if not job.missing:  # the last it waited for completed, and then the process ended
+            job.missing = None
+            queue = state.queues[job.record.queue]
+            queue.unpark(job)
+            job.past = past.released()
+            state.changes.touch(job, Dirty.EXTRA)
+            state.enqueue(queue, job, self._now)
 
     def _bury(self, job: Job, reason: str, error: str) -> None:
         entry = dead_letters.dead_letter(self._state, job, job.record, reason, error, self._now)

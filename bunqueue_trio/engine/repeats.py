@@ -80,9 +80,9 @@ def next_run_at(
 
 
 def _successor(state: State, old: JobRecord, repeat: RepeatConfig, run_at: float, now: Now) -> JobRecord:
-    """A new job like *old*: of the same work, but with no name, no key, no family and no history of its own."""
+    """A new job like *old*: of the same name and work, but with no custom id, no key, no family and no history."""
     wall_ms = now.wall_ms
-    record = JobRecord(
+    record = type(old)(
         id=state.ids.job_id(wall_ms),
         queue=old.queue,
         data=old.data,
@@ -100,6 +100,7 @@ def _successor(state: State, old: JobRecord, repeat: RepeatConfig, run_at: float
         ttl=old.ttl,
         timeout=old.timeout,
         group_id=old.group_id,
+        own_name=old.own_name,
     )
     record.timeline = (TimelineEntry(queued_state(record, wall_ms), wall_ms),)
     return record

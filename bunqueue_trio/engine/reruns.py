@@ -9,6 +9,8 @@ Source: commands, "RetryCompleted"; CD-13, CD-14.
 
 from collections.abc import Iterable
 
+from msgspec import UNSET
+
 from bunqueue_trio.engine import dead_letters
 from bunqueue_trio.engine.state import PendingChangeError, State
 from bunqueue_trio.errors import BunqueueError
@@ -31,11 +33,18 @@ from bunqueue_trio.model.transitions import Transition, TransitionKind
 
 
 class PagesNeededError(BunqueueError):
-    """All completed jobs of *queue* are meant. Read them page by page and hand each page to `Reruns.rerun`."""
+    """The completed jobs of *queue* are meant. Read them page by page and hand each page to `Reruns.rerun`.
 
-    def __init__(self, queue: str) -> None:
+    Attributes:
+        count: how many at most; None for all.
+        completed_by: only jobs that completed at that moment or before, epoch ms; None for all.
+    """
+
+    def __init__(self, queue: str, count: int | None, completed_by: float | None) -> None:
         super().__init__(f"the completed jobs of {queue} must be read from the file")
         self.queue = queue
+        self.count = count
+        self.completed_by = completed_by
 
 
 class Reruns:
@@ -47,14 +56,18 @@ class Reruns:
     def retry_completed(self, command: RetryCompleted, now: Now) -> CountReply:
         """Run a completed job again: attempts 0, progress 0; the old result stays until the next completion.
 
-        Counts 0 for one that is not completed, of another queue, or whose unique key a live job holds.
+        Counts 0 for one that is not completed, of another queue, completed too late, or whose unique key a live job
+        holds. With an id ``count`` says nothing, as in RetryDlq.
 
         Raises:
             PagesNeededError: no id was given. Nothing has changed.
             FactsNeededError: only the file can tell.
         """
         if command.id is None:
-            raise PagesNeededError(command.queue)
+            count = None if command.count is UNSET else command.count
+            if count == 0:
+                return CountReply()
+            raise PagesNeededError(command.queue, count, command.timestamp)
         job = self._state.find(command.id)
         if job is not None:
             self._state.settled(job)
@@ -62,6 +75,8 @@ class Reruns:
         self._state.not_changing(command.id)
         completed = self._state.completed(command.id)
         if completed is None or completed.record.queue != command.queue:
+            return CountReply()
+        if not has_completed_by(completed, command.timestamp):
             return CountReply()
         return CountReply(count=self.rerun(command.queue, [completed], now))
 
@@ -119,6 +134,11 @@ class Reruns:
         state.history.forget_finished(job.record.id)
         queue.completed_count -= 1
         state.enqueue(queue, job, now)
+
+
+def has_completed_by(job: CompletedJob, moment: float | None) -> bool:
+    """Whether it had completed at that moment, epoch ms; None: at any time."""
+    return moment is None or (job.record.completed_at or 0) <= moment
 
 
 def _renewed(old: JobRecord, now: Now) -> JobRecord:

@@ -3,12 +3,15 @@
 Source: protocol, "PULL and PULLB", "JobHeartbeat", "ExtendLock", "Progress".
 """
 
-from bunqueue_trio.engine import happenings, leases
+from msgspec import UNSET
+
+from bunqueue_trio.engine import choosing, happenings, job_forms, leases
 from bunqueue_trio.engine.queries import Queries
 from bunqueue_trio.engine.state import State
 from bunqueue_trio.errors import LeaseLostError, StateError
 from bunqueue_trio.model.changes import Dirty
 from bunqueue_trio.model.commands import (
+    ABSENT,
     ExtendLock,
     ExtendLocks,
     JobHeartbeat,
@@ -46,12 +49,16 @@ class Running:
         queue = state.queues.get(command.queue)
         if queue is None:
             return None
-        job = leases.next_ready(state, queue, now)
+        asked = None if command.group is ABSENT else command.group
+        job = choosing.next_ready(state, queue, now, asked)
         if job is None:
             return None
         holder = None if command.owner is None and command.detach else connection_id
-        lease = leases.grant(state, queue, job, command.owner, command.lock_ttl, holder, now)
-        reply = JobReply(job=job.record)
+        lease = leases.grant(state, queue, job, command.owner, command.lock_ttl, holder, now, asked)
+        record = job.record
+        if command.is_newer or record.own_name is not UNSET:
+            record = job_forms.given(record, is_newer=command.is_newer)
+        reply = JobReply(job=record)
         if command.owner is not None:
             reply.token = lease.token
         return reply
@@ -65,17 +72,21 @@ class Running:
         jobs: list[JobRecord] = []
         tokens: list[str] = []
         size = 0
-        while len(jobs) < command.count and (job := leases.next_ready(state, queue, now)) is not None:
+        asked = None if command.group is ABSENT else command.group
+        while len(jobs) < command.count and (job := choosing.next_ready(state, queue, now, asked)) is not None:
             size += _size(job.record)
             if jobs and size > REPLY_MAX_BYTES:
                 break
-            lease = leases.grant(state, queue, job, command.owner, command.lock_ttl, connection_id, now)
-            jobs.append(job.record)
+            lease = leases.grant(state, queue, job, command.owner, command.lock_ttl, connection_id, now, asked)
+            record = job.record
+            if command.is_newer or record.own_name is not UNSET:
+                record = job_forms.given(record, is_newer=command.is_newer)
+            jobs.append(record)
             if lease.token is not None:
                 tokens.append(lease.token)
         if not jobs:
             return None
-        if state.events is not None and len(jobs) > 1:
+        if len(jobs) > 1 and state.events is not None and state.heard is None:
             happenings.tell(state.events, "batch:pulled", now, queue=queue.name, count=len(jobs))
         return JobsReply(jobs=jobs) if command.owner is None else JobsReply(jobs=jobs, tokens=tokens)
 

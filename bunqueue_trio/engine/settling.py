@@ -3,11 +3,12 @@
 Until then everybody saw the state before, so a failed commit leaves nothing to undo but the reservation.
 """
 
-from bunqueue_trio.engine import dead_letters, happenings, leases, policies, repeats
+from bunqueue_trio.engine import adoption, dead_letters, happenings, leases, parking, policies, repeats
 from bunqueue_trio.engine.admission import Admission
 from bunqueue_trio.engine.cron_firing import RETRY_PAUSE_MS
 from bunqueue_trio.engine.emptying import Emptying, give_back
 from bunqueue_trio.engine.flows import has_all_children
+from bunqueue_trio.engine.group_commands import apply_group_change
 from bunqueue_trio.engine.limits import TokenBucket
 from bunqueue_trio.engine.reruns import Reruns
 from bunqueue_trio.engine.state import State
@@ -23,6 +24,7 @@ from bunqueue_trio.model.transitions import (
     CompletedRemoval,
     CronChange,
     CronNews,
+    GroupChange,
     Removal,
     SettingsChange,
     Staged,
@@ -53,6 +55,8 @@ class Settling:
             TransitionKind.PURGE: self._purge,
             TransitionKind.LOOSEN: self._loosen,
             TransitionKind.AMEND: self._amend,
+            TransitionKind.LINK: self._link,
+            TransitionKind.PARK: self._park,
         }
 
     def apply(self, staged: list[Staged], now: Now, missing: frozenset[str] = frozenset()) -> None:
@@ -79,11 +83,13 @@ class Settling:
 
     def _apply_to_many(
         self,
-        change: SettingsChange | Removal | Amendment | CompletedRemoval | CronChange | Announcement,
+        change: SettingsChange | GroupChange | Removal | Amendment | CompletedRemoval | CronChange | Announcement,
         now: Now,
     ) -> None:
         if isinstance(change, SettingsChange):
             self._settings(change, now)
+        elif isinstance(change, GroupChange):
+            apply_group_change(self._state, change)
         elif isinstance(change, Removal):
             self._emptying.apply(change, now)
         elif isinstance(change, Amendment):
@@ -116,7 +122,7 @@ class Settling:
         """Their commit has failed, with that error: forget these changes, the last first."""
         state = self._state
         for change in reversed(staged):
-            if isinstance(change, SettingsChange | Announcement):
+            if isinstance(change, SettingsChange | GroupChange | Announcement):
                 continue
             if isinstance(change, CompletedRemoval):
                 state.removing.difference_update(change.ids)
@@ -139,6 +145,8 @@ class Settling:
             elif change.kind is TransitionKind.REVIVE:
                 state.free_key(job)
                 job.past = None
+            elif change.kind is TransitionKind.LINK:
+                adoption.drop(state, change, now)
             else:
                 give_back(state, job, change.held_from, now)
 
@@ -149,6 +157,11 @@ class Settling:
                 self._end_letter(former)
         if change.record.custom_id is not None:
             self._state.forget_completed(change.record.id)
+        groups = self._state.queues[change.record.queue].named_groups
+        if groups is not None:
+            groups.unreserve(change.job)
+        if change.displaced is not None:
+            self._state.displace(change.displaced)
         self._admission.publish(change.job, now)
         if change.succeeds is not None:
             repeats.link(self._state, change.succeeds, change.record.id)
@@ -180,11 +193,11 @@ class Settling:
                     state.kept_results.keep(job_id, change.result)
             elif change.keeps_id:
                 state.changes.finished_gone[job_id] = None
-        if state.events is not None:
+        if state.events is not None and state.hears(record.queue):
             happenings.completed(state.events, record, change.result, now)
         if job_id in state.dependents:
             self._resolve_dependents(job_id, now)
-        if state.events is not None and record.parent_id is not None:
+        if state.events is not None and record.parent_id is not None and state.heard is None:
             self._tell_of_flow(state.events, record.parent_id, now)
 
     def _tell_of_flow(self, events: list[Event], parent_id: str, now: Now) -> None:
@@ -251,6 +264,8 @@ class Settling:
     def _move(self, change: Transition, now: Now) -> None:
         state = self._state
         job = change.job
+        if change.frees_key:
+            state.take_key_away(job)
         if change.held_from is not None:
             job.record = change.record
             state.resume(job, change.held_from, now)
@@ -265,6 +280,8 @@ class Settling:
 
     def _update(self, change: Transition, now: Now) -> None:
         change.job.record = change.record
+        if change.frees_key:
+            self._state.take_key_away(change.job)
         if not change.is_doomed:
             give_back(self._state, change.job, None, now)  # its connection may have closed meanwhile
 
@@ -295,6 +312,12 @@ class Settling:
     def _loosen(self, change: Transition, now: Now) -> None:
         policies.loosen(self._state, change, now)
 
+    def _link(self, change: Transition, now: Now) -> None:
+        adoption.apply(self._state, change, now)
+
+    def _park(self, change: Transition, now: Now) -> None:
+        parking.apply(self._state, change, now)
+
     def _amend(self, change: Transition, now: Now) -> None:
         job, entry = change.job, change.entry
         assert entry is not None
@@ -314,7 +337,7 @@ class Settling:
         state = self._state
         for waiting_id in sorted(state.dependents[job_id], key=lambda i: state.jobs[i].seq):
             waiting = state.jobs[waiting_id]
-            if waiting.missing is None:
+            if waiting.missing is None or job_id not in waiting.missing:
                 continue
             waiting.missing.discard(job_id)
             if waiting.missing:

@@ -20,7 +20,17 @@ from bunqueue_trio.model.changes import Dirty
 from bunqueue_trio.model.entries import DlqEntry
 from bunqueue_trio.model.flow_replies import WaitReply
 from bunqueue_trio.model.instant import Now
-from bunqueue_trio.model.job import Job, JobState, Past, TimelineEntry, extended_timeline, queued_state, replace
+from bunqueue_trio.model.job import (
+    KEY_GIVEN_UP,
+    Job,
+    JobState,
+    Past,
+    TimelineEntry,
+    extended_timeline,
+    queued_state,
+    replace,
+    waits_for_first,
+)
 from bunqueue_trio.model.transitions import Announcement, Removal, Staged, Transition
 
 __all__ = ["FactsNeededError", "IdSource", "PendingChangeError", "State", "is_live"]
@@ -40,7 +50,7 @@ class State(Holdings):
 
     def announce(self, event: str, **data: Any) -> None:
         """Tell those who listen, if anybody does, when what has been staged so far has committed."""
-        if self.events is not None:
+        if self.events is not None and self.heard is None:
             self.stage(Announcement(event, data))
 
     def stage_end(self, transition: Transition) -> None:
@@ -64,7 +74,7 @@ class State(Holdings):
         """The end of a job that `stage_end` held back will not come: put it where it was."""
         queue = self.queues[job.record.queue]
         if held_from is JobState.PARKED:
-            if job.missing:
+            if job.missing or (job.missing is not None and waits_for_first(job)):
                 queue.park(job)
                 return
             job.missing = None
@@ -73,7 +83,10 @@ class State(Holdings):
 
     def note_release(self, job: Job, now: Now) -> None:
         """*job* waits for others no longer: its timeline shows it, if it does not yet, and so will the file."""
-        record = job.record
+        record, past = job.record, job.past
+        if past is not None and past.is_parked_again:
+            job.past = past.released()
+            self.changes.touch(job, Dirty.EXTRA)
         last = record.timeline[-1].state if record.timeline else None
         if last != "waiting-children" and (last is not None or not record.depends_on):
             return
@@ -89,6 +102,9 @@ class State(Holdings):
         self.free_key(job)
         if self.jobs.get(job_id) is job:
             del self.jobs[job_id]
+        groups = self.queues[job.record.queue].named_groups
+        if groups is not None:
+            groups.unreserve(job)
         if reservation.former is not None:
             self.jobs[job_id] = reservation.former
         self.forget_waiting(job)
@@ -99,6 +115,10 @@ class State(Holdings):
     def wake(self, queue: QueueState, count: int = 1) -> None:
         """Note that *count* jobs of *queue* may have become runnable."""
         self.wakes[queue.name] = self.wakes.get(queue.name, 0) + count
+
+    def wake_all(self, queue: QueueState) -> None:
+        """Note that any ready job of *queue* may have become runnable."""
+        self.wake(queue, max(1, queue.waiting_count + queue.prioritized_count))
 
     def next_tie(self) -> int:
         """A number that orders what is due at the same moment."""
@@ -146,7 +166,10 @@ class State(Holdings):
             held = self.held.get(lease.connection_id)
             if held is not None and held.get(job.record.id) is job:
                 del held[job.record.id]
-        self.wake(queue)
+        if queue.named_groups is None:
+            self.wake(queue)
+        else:
+            self.wake_all(queue)  # one that ran alone may have held up many
 
     def free_key(self, job: Job) -> None:
         """Give the job's unique key back, unless a newer job holds it by now (SD-23)."""
@@ -155,6 +178,18 @@ class State(Holdings):
             keys = self.queues[job.record.queue].keys
             if keys.get(key) is job:
                 del keys[key]
+
+    def take_key_away(self, job: Job) -> None:
+        """*job* lives on without its unique key, which its record goes on showing."""
+        self.free_key(job)
+        job.key_expires_at = KEY_GIVEN_UP
+
+    def displace(self, holder: Job) -> None:
+        """Another job has got the unique key of *holder*. If that runs on, the file has to know: it would get the key
+        back when recovered, once the other has ended."""
+        if holder.state not in (JobState.GONE, JobState.FAILED, JobState.COMPLETED):
+            self.take_key_away(holder)
+            self.changes.touch(holder, Dirty.EXTRA)
 
     def drop(self, job: Job) -> None:
         """Remove *job* for good, from wherever it is, and have its row deleted."""
@@ -190,6 +225,13 @@ class State(Holdings):
         if record.id in self.awaited:
             self.note_end(record.id)
 
+    def note_failure(self, queue_name: str) -> None:
+        """A job of that queue has failed for good, and nobody has asked for it: the next flush counts it."""
+        self.totals.failed += 1
+        self.queue(queue_name).total_failed += 1
+        failures = self.changes.failures
+        failures[queue_name] = failures.get(queue_name, 0) + 1
+
     def note_end(self, job_id: str, answer: WaitReply | None = None) -> None:
         """A job has ended for good, whatever the way: whoever waits for that is told *answer*, or "not completed".
 
@@ -205,6 +247,8 @@ class State(Holdings):
         state = job.state
         if state is JobState.READY or state is JobState.DELAYED:
             queue.remove(job)
+            if queue.named_groups is not None and job.record.group_id is not None:
+                self.wake(queue)  # others of its group may have waited behind it
         elif state is JobState.PARKED:
             queue.unpark(job)
         elif state is JobState.ACTIVE:

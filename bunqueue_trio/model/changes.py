@@ -35,6 +35,10 @@ class Changes(Struct, gc=False):
     expired: dict[str, str] = field(default_factory=dict)
     finished: dict[str, None] = field(default_factory=dict)
     finished_gone: dict[str, None] = field(default_factory=dict)
+    failures: dict[str, int] = field(default_factory=dict)
+    """How many jobs of a queue have failed for good outside transitions."""
+    ended: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """How many jobs of a queue complete and fail for good with these changes: see `engine.series`."""
     needs_sync: bool = False
     """True when a push asked for ``durable: "fsync"``."""
     new_count: int = 0

@@ -25,7 +25,8 @@ class CronJob(Struct, frozen=True, gc=False):
     """One row of ``cron_jobs``.
 
     ``data`` is empty when the cron has none. ``schedule`` stands as it was sent; with it ``repeat_every`` (ms) has no
-    effect. ``next_run`` is epoch ms, ``max_limit`` None: no limit.
+    effect. ``next_run`` is epoch ms, ``max_limit`` None: no limit. Its jobs are named by
+    ``job_name``, which no column of the reference holds; None: they are unnamed.
     """
 
     name: str
@@ -44,6 +45,7 @@ class CronJob(Struct, frozen=True, gc=False):
     skip_if_no_worker: bool
     prevent_overlap: bool
     options: CronOptions | None
+    job_name: str | None = None
 
     @property
     def effective_key(self) -> str | None:

@@ -81,6 +81,26 @@ class DlqEntry(Struct, gc=False, rename="camel"):
     expires_at: float | None = None
 
 
+class LetterFilter(Struct, frozen=True, gc=False):
+    """Which dead letters are meant, all conditions together; None and False ask for nothing.
+
+    ``reason`` is exact; ``until`` and ``since`` bound when they entered, epoch ms, both included. ``is_retriable``: an
+    automatic retry is due; ``has_expired``: their age is over. Of those the first ``offset`` are passed over, and at
+    most ``limit`` taken, in the order of their arrival.
+    """
+
+    reason: str | None = None
+    until: float | None = None
+    since: float | None = None
+    is_retriable: bool = False
+    has_expired: bool = False
+    offset: int = 0
+    limit: int | None = None
+
+
+NO_FILTER = LetterFilter()
+
+
 class WorkerInfo(Struct, gc=False, rename="camel"):
     """A registered worker, as the client described itself. Information only: who may pull does not depend on it.
 

@@ -16,6 +16,7 @@ TIMELINE_MAX = 20  # Wire: further entries are not appended
 DEFAULT_MAX_ATTEMPTS = 3
 DEFAULT_BACKOFF_MS = 1000
 DEFAULT_STACK_TRACE_LIMIT = 10
+KEY_GIVEN_UP = 0.0  # as the time at which a unique key stops holding: its job shows it, but anybody may have it
 
 
 class JobState(IntEnum):
@@ -131,19 +132,43 @@ class JobRecord(Struct, rename="camel", gc=False):
     debounce_id: str | None = None
     debounce_ttl: float | int | None = None
     state: str | UnsetType = UNSET
+    own_name: str | UnsetType = msgspec.field(name="name", default=UNSET)
+
+    @property
+    def name(self) -> str | None:
+        """The name it was pushed with beside its data; None for an unnamed job."""
+        return None if self.own_name is UNSET else self.own_name
+
+
+class EnvelopeRecord(JobRecord, gc=False):
+    """The record of a named job whose name older clients get inside its data: see `model.naming`."""
+
+
+class ReadRecord(JobRecord, gc=False):
+    """A copy for one reply to a query, with the result and the last error of the job."""
+
+    returnvalue: Raw | UnsetType = UNSET
+    failed_reason: str | UnsetType = UNSET
 
 
 class Past(Struct, frozen=True, gc=False):
     """What earlier lives have left to a job: how often, and when last, it was brought back from the dead letters
     without anybody asking, and whether the file still has the result of its last completion.
 
-    ``met`` are dependencies of a parked job that completed and live again: it does not wait for their new lives.
+    ``met`` are dependencies of a parked job for which it does not wait although they live, or may live again.
+    ``is_parked_again``: it has run, and waits for those of its dependencies that are not among ``met``; or, while there
+    is none of those, for the first.
     """
 
     auto_retries: int = 0
     auto_retried_at: float | None = None
     has_result: bool = False
     met: tuple[str, ...] = ()
+    is_parked_again: bool = False
+
+    def released(self) -> Past:
+        """The same for a job that waits no longer."""
+        return replace(self, met=(), is_parked_again=False)
 
 
 class ChildFailures(Struct, frozen=True, gc=False):
@@ -163,7 +188,8 @@ class Job(Struct, gc=False, eq=False):
     ``dirty`` says what the file does not know yet (bits of `changes.Dirty`), ``is_stored`` whether a row exists.
     ``place`` is the heap entry that stands for it in its queue; other entries of it are stale. ``block`` is where its
     queue lists it, None when no list shows it.
-    ``missing`` holds the ids of dependencies that have not completed; None when there were none.
+    ``missing`` holds the ids of dependencies that have not completed; None when there were none, and an empty set for a
+    job that waits for its first (`waits_for_first`).
     ``lease`` is the current lease of an active job, or the last one of a job that was taken back, so that its late
     ACK can be told from a stranger's. ``staged`` is a change that waits for its commit.
     """
@@ -180,7 +206,7 @@ class Job(Struct, gc=False, eq=False):
     is_from_cron: bool = False
     block: Any = None
     key_expires_at: float | None = None
-    """Wall ms at which its unique key stops holding; None: as long as the job lives."""
+    """Wall ms at which its unique key stops holding; None: as long as the job lives; `KEY_GIVEN_UP`: since ever."""
     past: Past | None = None
     """None for a job that has had no earlier life, which is nearly every one."""
     child_failures: ChildFailures | None = None
@@ -227,6 +253,15 @@ def shown_state(job: Job, wall_ms: float) -> str:
     if state is JobState.READY or state is JobState.DELAYED:
         return queued_state(job.record, wall_ms)
     return _SHOWN[state]
+
+
+def waits_for_first(job: Job) -> bool:
+    """True for a job that has parked itself and that nobody has given anything to wait for yet.
+
+    Cost: O(1) for nearly every job, O(its dependencies) for one that has parked itself.
+    """
+    past = job.past
+    return past is not None and past.is_parked_again and set(past.met).issuperset(job.record.depends_on)
 
 
 def queued_state(record: JobRecord, wall_ms: float) -> str:

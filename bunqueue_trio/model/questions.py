@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Raw, Struct, field
 
 from bunqueue_trio.model.job import JobRecord
 
@@ -15,10 +15,12 @@ from bunqueue_trio.model.job import JobRecord
 class CompletedPage(Struct, eq=False):
     """A page over the completed jobs of a queue and some live ones together, createdAt then id.
 
+    With ``newest_first`` everything here is in the reverse order; without ``wants_completed`` only the live ones count.
     ``live`` are live jobs as they stand in the list of all that are asked for, without the first ``skipped``: all that
     may be on the page. ``over`` are ids whose rows do not count.
-    The answer, ``page``, is in order; records of completed jobs come from the file. It is None when their data exceeds
-    ``max_bytes``.
+    The answer, ``page``, is in order; records of completed jobs come from the file. It is None when their data, and the
+    ``results`` that they have, exceed ``max_bytes``. Results are those of completed jobs with a name of their own, or
+    of all with ``wants_results``, and of the live jobs ``rerun``.
     """
 
     command: Any
@@ -29,7 +31,12 @@ class CompletedPage(Struct, eq=False):
     live: list[JobRecord]
     skipped: int
     over: list[str]
+    newest_first: bool = False
+    wants_completed: bool = True
+    wants_results: bool = False
+    rerun: frozenset[str] = frozenset()
     page: list[JobRecord] | None = None
+    results: dict[str, Raw] = field(default_factory=dict)
 
 
 class OldestCompleted(Struct, eq=False):
@@ -46,4 +53,19 @@ class OldestCompleted(Struct, eq=False):
     ids: list[str] | None = None
 
 
-Question = CompletedPage | OldestCompleted
+class QueueSeries(Struct, eq=False):
+    """How many jobs of a queue have ended in one way, ``kind`` of the wire, in all and by the minute.
+
+    The answer: ``total``, ``last_ms``, epoch ms of the last one and None where there was none, and ``minutes``, a count
+    by minutes since the epoch.
+    """
+
+    command: Any
+    queue: str
+    kind: str
+    total: int = 0
+    last_ms: float | None = None
+    minutes: dict[int, int] | None = None
+
+
+Question = CompletedPage | OldestCompleted | QueueSeries

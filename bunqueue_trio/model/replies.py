@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from bunqueue_trio.model.entries import DlqPolicy, StallPolicy
+from bunqueue_trio.model.entries import DlqEntry, DlqPolicy, StallPolicy
 from bunqueue_trio.model.job import JobRecord
 
 
@@ -52,6 +52,12 @@ class JobsReply(Reply):
     tokens: list[str] | UnsetType = UNSET
 
 
+class LettersReply(JobsReply):
+    """Dlq: jobs; for newer clients also the ``entries`` around them, in the same order."""
+
+    entries: list[DlqEntry] | UnsetType = UNSET
+
+
 class StateReply(Reply):
     """GetState."""
 
@@ -60,10 +66,10 @@ class StateReply(Reply):
 
 
 class ResultReply(Reply):
-    """GetResult; null when there is none."""
+    """GetResult; without ``result`` when there is none, for null may be one."""
 
     id: Any = None
-    result: Raw | None = None
+    result: Raw | UnsetType | None = UNSET
 
 
 class CountReply(Reply):

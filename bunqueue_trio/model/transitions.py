@@ -9,15 +9,16 @@ from __future__ import annotations
 from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from bunqueue_trio.model.cron_job import CronJob
 from bunqueue_trio.model.entries import DlqEntry, QueueSettings
+from bunqueue_trio.model.grouping import GroupSettings
 from bunqueue_trio.model.job import JobRecord, JobState
 
 if TYPE_CHECKING:
     from bunqueue_trio.model.events import Event
-    from bunqueue_trio.model.job import ChildFailures, Job
+    from bunqueue_trio.model.job import ChildFailures, Job, Past
 
 
 class TransitionKind(IntEnum):
@@ -37,6 +38,8 @@ class TransitionKind(IntEnum):
     LOOSEN = 12  # waits for fewer jobs, or for none any more
     AMEND = 13  # stays a dead letter, its record changes
     CANCEL = 14  # a removal that listeners hear of
+    PARK = 15  # from active to waiting for others
+    LINK = 16  # gets children that have just been pushed, and waits for them
 
 
 class Transition(Struct, gc=False, eq=False):
@@ -56,11 +59,16 @@ class Transition(Struct, gc=False, eq=False):
     ``delay_ms`` is the pause that a MOVE was asked for; ``failed_child`` names the child whose ``error`` has brought a
     BURY about.
 
+    ``past`` is what earlier lives have left to the job afterwards, where the change touches that.
+    ``linked`` are the ids of the children of a LINK, which may be extended until a flush takes it.
+    ``frees_key``: a MOVE or UPDATE that takes its unique key from a job and leaves the rest as it is.
+
     ``doomed_by`` is the removal of many jobs that came after this change and takes its outcome along: see `is_doomed`.
 
     Of a PUBLISH: ``renews_id`` says that the file may hold a finished job of that id, which goes in the same
-    transaction; ``former`` is the dead letter of that id, ``displaced`` the job that held the unique key. Both come
-    back should the commit fail.
+    transaction; ``forgets_end`` that the file remembers the id as one that completed, and must not do so any more, for
+    others of the same transaction may wait for the new life; ``former`` is the dead letter of that id, ``displaced``
+    the job that held the unique key. Both come back should the commit fail.
     """
 
     kind: TransitionKind
@@ -74,6 +82,7 @@ class Transition(Struct, gc=False, eq=False):
     held_kind: int = JobState.STAGED
     keeps_id: bool = False
     renews_id: bool = False
+    forgets_end: bool = False
     former: Job | None = None
     displaced: Job | None = None
     child_failures: ChildFailures | None = None
@@ -83,7 +92,10 @@ class Transition(Struct, gc=False, eq=False):
     aftermath: list[Event] | None = None
     error: str | None = None
     delay_ms: float | None = None
+    frees_key: bool = False
     failed_child: str | None = None
+    past: Past | UnsetType | None = UNSET
+    linked: list[str] | None = None
 
     @property
     def is_doomed(self) -> bool:
@@ -112,6 +124,15 @@ class SettingsChange(Struct, gc=False, eq=False):
     queue: str
     settings: QueueSettings
     is_switch: bool = False
+
+
+class GroupChange(Struct, gc=False, eq=False):
+    """New settings of one named group, whole. ``closes_window``: its next hand-out opens a new window."""
+
+    queue: str
+    group_id: str
+    settings: GroupSettings
+    closes_window: bool = False
 
 
 class Amendment(Struct, gc=False, eq=False):
@@ -164,4 +185,4 @@ class Announcement(Struct, gc=False, eq=False):
     data: dict[str, Any]
 
 
-Staged = Transition | SettingsChange | Removal | Amendment | CompletedRemoval | CronChange | Announcement
+Staged = Transition | SettingsChange | GroupChange | Removal | Amendment | CompletedRemoval | CronChange | Announcement

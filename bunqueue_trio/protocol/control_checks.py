@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from bunqueue_trio.model import commands as c
-from bunqueue_trio.protocol.fields import ValidConfig, any_queue, number_of_text, text_or_none
+from bunqueue_trio.protocol.fields import ValidConfig, any_queue, counted, number, number_of_text, text_or_none
 from bunqueue_trio.protocol.values import wire_number
 
 MAX_INTERVAL_MS = 31_536_000_000  # a year
@@ -22,6 +22,9 @@ def _check_retry_completed(command: c.RetryCompleted) -> None:
     """Without an id, which is also what null and the empty string say, all completed jobs are meant."""
     command.queue = any_queue(command.queue)
     command.id = text_or_none("id", command.id)
+    command.count = counted(command.count)
+    if command.timestamp is not None:
+        command.timestamp = number("timestamp", command.timestamp, 0)
 
 
 def _number_within(value: Any, low: float, high: float) -> float | None:

@@ -10,6 +10,7 @@ from typing import Any, Final
 from bunqueue_trio.errors import ValidationError
 from bunqueue_trio.model import commands as c
 from bunqueue_trio.model.cron_job import CronOptions
+from bunqueue_trio.model.naming import check_name
 from bunqueue_trio.protocol.fields import MAX_SAFE_INTEGER, flag, number, pushed_queue, short, text, text_or_none
 from bunqueue_trio.protocol.payloads import json_length_exceeds
 from bunqueue_trio.protocol.push_checks import OPTION_CHECKS
@@ -56,6 +57,8 @@ def _check_cron(command: c.Cron) -> None:
     command.skip_if_no_worker = flag(command.skip_if_no_worker)
     if json_length_exceeds(command.data):
         raise ValidationError("Job data too large (max 10MB)")
+    if command.job_name is not None:
+        check_name(command.job_name)
 
 
 def _interval(value: Any) -> float:

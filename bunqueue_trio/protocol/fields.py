@@ -5,7 +5,10 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
+from msgspec import UNSET
+
 from bunqueue_trio.errors import ValidationError
+from bunqueue_trio.model.commands import ABSENT
 from bunqueue_trio.protocol.values import is_truthy, wire_number
 
 Check = Callable[[Any], Any]
@@ -49,6 +52,30 @@ def number_of_text(value: str) -> float | None:
         return None
     converted = float(stripped)
     return wire_number(converted) if math.isfinite(converted) else None
+
+
+def finite(value: Any) -> float | None:
+    """What JavaScript's number conversion makes of *value*, or None where that is no finite number."""
+    if isinstance(value, str):
+        return number_of_text(value)
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, int | float) and math.isfinite(value):
+        return wire_number(value)
+    return None
+
+
+def counted(value: Any) -> Any:
+    """How many: UNSET for all; null and what is no positive number are 0; fractions round down."""
+    if value is ABSENT or value is UNSET:
+        return UNSET
+    converted = finite(value)
+    return 0 if converted is None else max(0, math.floor(converted))
+
+
+def exceeds_units(value: str, most: int) -> bool:
+    """Whether a text is longer than *most* UTF-16 units."""
+    return len(value) > most or (2 * len(value) > most and len(value) + sum(char > "\uffff" for char in value) > most)
 
 
 class ValidConfig(dict[str, Any]):

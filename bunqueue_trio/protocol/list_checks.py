@@ -7,9 +7,12 @@ import math
 from collections.abc import Callable
 from typing import Any, Final
 
+from msgspec import Raw
+
 from bunqueue_trio.errors import ValidationError
 from bunqueue_trio.model import commands as c
 from bunqueue_trio.protocol.fields import any_queue, number, number_of_text
+from bunqueue_trio.protocol.payloads import UNDECODABLE, to_python
 
 DEFAULT_PAGE: Final = 100
 DEFAULT_CLEAN: Final = 1_000
@@ -37,6 +40,17 @@ def _check_get_jobs(command: c.GetJobs) -> None:
         raise ValidationError("state must be a string or an array")
     command.offset = 0 if command.offset is None else max(0, _count("offset", command.offset))
     command.limit = DEFAULT_PAGE if command.limit is None else _count("limit", command.limit)
+    if command.asc is not c.ABSENT and type(command.asc) is not bool:
+        command.asc = not _is_false(command.asc)
+
+
+def _is_false(raw: Raw) -> bool:
+    """Whether it is false or 0. Wire: everything else lists the oldest jobs first."""
+    try:
+        value = to_python(raw)
+    except UNDECODABLE:
+        return False
+    return type(value) in (bool, int, float) and not value
 
 
 def _check_queue(command: c.GetCountsPerPriority) -> None:

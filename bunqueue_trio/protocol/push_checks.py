@@ -7,8 +7,9 @@ from typing import Any, Final
 from msgspec.structs import astuple
 
 from bunqueue_trio.errors import ValidationError
-from bunqueue_trio.model.commands import Push, PushBatch, PushEntry, PushOptions
+from bunqueue_trio.model.commands import ABSENT, Push, PushBatch, PushEntry, PushOptions
 from bunqueue_trio.model.job import BackoffConfig, Dedup, RepeatConfig
+from bunqueue_trio.model.naming import check_name
 from bunqueue_trio.protocol.fields import (
     MAX_DAY_MS,
     MAX_SAFE_INTEGER,
@@ -22,6 +23,8 @@ from bunqueue_trio.protocol.fields import (
     text_or_none,
     texts,
 )
+from bunqueue_trio.protocol.group_checks import group_id, group_priority
+from bunqueue_trio.protocol.kinship import parent_link
 from bunqueue_trio.protocol.payloads import json_length_exceeds
 from bunqueue_trio.protocol.tolerant import NOT_AN_OBJECT
 
@@ -44,7 +47,7 @@ class BatchEntryError(ValidationError):
 
 
 def check_push(command: Push) -> None:
-    """Check and normalise a PUSH."""
+    """Check and normalise a PUSH. Its name is checked last of all, when its dependencies have been (`Admission`)."""
     if command.is_plain is SEEN_PLAIN and command.queue in known_queues and 0 < len(command.data) <= _SMALL_DATA_BYTES:
         command.is_plain = True
         return
@@ -53,7 +56,7 @@ def check_push(command: Push) -> None:
     values = astuple(command)
     command.is_plain = values[_OPTIONS_START:_OPTIONS_END] == _OPTION_DEFAULTS
     if not command.is_plain:
-        _check_options(command, values, _PUSH_CHECKS)
+        _check_options(command, values, _PUSH_CHECKS, _GROUPED_PUSH_CHECKS)
         return
     if command.durable is not None:
         command.durable = _durable(command.durable)
@@ -84,11 +87,13 @@ def check_push_batch(command: PushBatch) -> None:
 def _check_entry(entry: PushEntry) -> None:
     if entry is NOT_AN_OBJECT:
         raise ValidationError("Job must be an object")
+    if entry.name is not ABSENT:
+        check_name(entry.name)
     _check_data(entry)
     values = astuple(entry)
     entry.is_plain = values[_OPTIONS_START:_OPTIONS_END] == _OPTION_DEFAULTS
     if not entry.is_plain:
-        _check_options(entry, values, _ENTRY_CHECKS)
+        _check_options(entry, values, _ENTRY_CHECKS, _GROUPED_ENTRY_CHECKS)
         return
     if entry.durable is not None:
         entry.durable = _durable(entry.durable)
@@ -98,17 +103,22 @@ def _check_entry(entry: PushEntry) -> None:
 
 def _check_data(options: PushOptions) -> None:
     size = len(options.data)
-    if not size:
+    if not size and options.name is ABSENT:
         raise ValidationError("Job data is required")
     if size > _SMALL_DATA_BYTES and json_length_exceeds(options.data):
         raise ValidationError("Job data too large (max 10MB)")
 
 
-def _check_options(options: PushOptions, values: tuple[Any, ...], checks: _Checks) -> None:
+def _check_options(options: PushOptions, values: tuple[Any, ...], checks: _Checks, grouped: _Checks) -> None:
+    """*grouped* are the checks of members of named groups, whose priority has other bounds."""
+    if options.name is not ABSENT and options.group_id is not None:
+        options.group_id = group_id(options.group_id)
+        checks = grouped
     for position, name, check in checks:
         value = values[position]
         if value is not None:
             setattr(options, name, check(value))
+    options.link = None if options.parent_id is None else parent_link(options)
 
 
 def _durable(value: Any) -> bool | str:
@@ -222,17 +232,21 @@ OPTION_CHECKS: Final[dict[str, Check]] = {
     "custom_id": partial(text_or_none, "customId"),
     "receipt": flag,
 }
-_NOT_OPTIONS: Final = frozenset({"data", "is_plain", "req_id", "queue"})
+_NOT_OPTIONS: Final = frozenset({"data", "is_plain", "link", "req_id", "queue", "name", "group_max_size"})
+"""What is no option, or is checked when the dependencies have been: the name, and the size of the group."""
 
 
-def _checks_of(record: type[PushOptions]) -> _Checks:
+def _checks_of(record: type[PushOptions], **others: Check) -> _Checks:
     """The checks of a record's fields, in their order; an option without a check is an error at import."""
     names = enumerate(record.__struct_fields__)
-    return tuple((position, name, OPTION_CHECKS[name]) for position, name in names if name not in _NOT_OPTIONS)
+    checks = OPTION_CHECKS | others
+    return tuple((position, name, checks[name]) for position, name in names if name not in _NOT_OPTIONS)
 
 
 _PUSH_CHECKS: Final = _checks_of(Push)
 _ENTRY_CHECKS: Final = _checks_of(PushEntry)
+_GROUPED_PUSH_CHECKS: Final = _checks_of(Push, priority=group_priority)
+_GROUPED_ENTRY_CHECKS: Final = _checks_of(PushEntry, priority=group_priority)
 _OPTIONS_END: Final = len(PushOptions.__struct_fields__)
 _OPTIONS_START: Final = PushOptions.__struct_fields__.index("durable") + 1
 _OPTION_DEFAULTS: Final = astuple(PushOptions())[_OPTIONS_START:]

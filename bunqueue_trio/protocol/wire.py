@@ -9,17 +9,19 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
-from msgspec import UNSET
 
 from bunqueue_trio.errors import ValidationError
 from bunqueue_trio.model import commands as c
-from bunqueue_trio.protocol import control_checks, cron_checks, list_checks
+from bunqueue_trio.model.commands import ABSENT
+from bunqueue_trio.protocol import control_checks, cron_checks, letter_checks, limit_checks, list_checks
+from bunqueue_trio.protocol.event_checks import CHECKS as EVENT_CHECKS
 from bunqueue_trio.protocol.fields import (
     MAX_DAY_MS,
-    MAX_YEAR_MS,
     ValidConfig,
     any_queue,
     array,
+    counted,
+    finite,
     flag,
     number,
     number_of_text,
@@ -28,9 +30,15 @@ from bunqueue_trio.protocol.fields import (
     text_or_none,
     texts,
 )
+from bunqueue_trio.protocol.finish_checks import CHECKS as FINISH_CHECKS
+from bunqueue_trio.protocol.finish_checks import check_removals
 from bunqueue_trio.protocol.flow_checks import CHECKS as FLOW_CHECKS
+from bunqueue_trio.protocol.flow_entry_checks import CHECKS as FLOW_ENTRY_CHECKS
+from bunqueue_trio.protocol.group_checks import CHECKS as GROUP_CHECKS
+from bunqueue_trio.protocol.group_checks import pull_group
 from bunqueue_trio.protocol.payloads import MAX_DEPTH, UNDECODABLE, json_length_exceeds
 from bunqueue_trio.protocol.push_checks import check_push, check_push_batch
+from bunqueue_trio.protocol.series_checks import CHECKS as SERIES_CHECKS
 from bunqueue_trio.protocol.tolerant import NOT_A_LIST
 from bunqueue_trio.protocol.values import INT_MAX, is_truthy, js_text, wire_number, wire_tree
 from bunqueue_trio.protocol.watch_checks import CHECKS as WATCH_CHECKS
@@ -80,6 +88,8 @@ def _check_pull_options(command: c.Pull | c.PullBatch) -> None:
     command.queue = pushed_queue(command.queue)
     timeout = command.timeout
     command.timeout = 0 if timeout is None else number("timeout", timeout, 0, MAX_POLL_MS)
+    if command.group is not ABSENT:
+        command.group = pull_group(command.group)
     lock_ttl = command.lock_ttl
     command.lock_ttl = DEFAULT_LOCK_TTL_MS if lock_ttl is None else number("lockTtl", lock_ttl, 1, MAX_DAY_MS)
     owner = command.owner
@@ -103,6 +113,8 @@ def _check_ack_batch(command: c.AckBatch) -> None:
         raise ValidationError("results must be an array")
     if command.results is not None and len(command.results) != size:
         raise ValidationError("results must match ids length")
+    if command.remove_on_completes is not None:
+        check_removals(command)
 
 
 def _tokens(value: Any) -> list[str | None]:
@@ -194,6 +206,7 @@ def _check_dlq(command: c.Dlq) -> None:
     if command.count is not None:
         # An int, since it ends a slice; more entries than 32 bits count there cannot be.
         command.count = min(math.floor(number("count", command.count, 0)), INT_MAX) or None
+    letter_checks.take_filter(command)
 
 
 _STALL_BOUNDS: Final = {
@@ -226,25 +239,14 @@ def _check_auth(command: c.Auth) -> None:
     command.token = command.token if type(command.token) is str else None
 
 
-def _finite(value: Any) -> float | None:
-    """What JavaScript's number conversion makes of *value*, or None where that is no finite number."""
-    if isinstance(value, str):
-        return number_of_text(value)
-    if isinstance(value, bool):
-        return int(value)
-    if isinstance(value, int | float) and math.isfinite(value):
-        return wire_number(value)
-    return None
-
-
 def _positive_or_none(value: Any) -> float | None:
     """A positive number; anything else counts as not given (commands 8)."""
-    converted = _finite(value)
+    converted = finite(value)
     return converted if converted is not None and converted > 0 else None
 
 
 def _check_limit(command: c.RateLimit | c.SetConcurrency) -> None:
-    limit = _finite(command.limit)
+    limit = finite(command.limit)
     if limit is None:
         raise ValidationError("limit must be a finite number")
     command.queue = any_queue(command.queue)
@@ -269,22 +271,15 @@ def _check_priority(command: c.ChangePriority) -> None:
     command.lifo = None if command.lifo is None else flag(command.lifo)
 
 
-def _check_delay(command: c.ChangeDelay | c.MoveToDelayed) -> None:
-    command.delay = number("delay", command.delay, 0, MAX_YEAR_MS)
-
-
 def _check_counted(command: c.PromoteJobs | c.RetryDlq) -> None:
-    """``count``: absent means all, and stays so; null and whatever is no positive number means none; fractions round
-    down."""
     command.queue = any_queue(command.queue)
-    if command.count is not UNSET:
-        converted = _finite(command.count)
-        command.count = 0 if converted is None else max(0, math.floor(converted))
+    command.count = counted(command.count)
 
 
 def _check_retry_dlq(command: c.RetryDlq) -> None:
     _check_counted(command)
     command.job_id = text_or_none("jobId", command.job_id)
+    letter_checks.take_filter(command)
 
 
 CHECKS: Final[dict[type, Callable[[Any], None]]] = {
@@ -317,15 +312,20 @@ CHECKS: Final[dict[type, Callable[[Any], None]]] = {
     c.Update: _check_update,
     c.ChangePriority: _check_priority,
     c.PromoteJobs: _check_counted,
-    c.ChangeDelay: _check_delay,
-    c.MoveToDelayed: _check_delay,
     c.RetryDlq: _check_retry_dlq,
     c.PurgeDlq: _check_queue,
     c.Auth: _check_auth,
     **control_checks.CHECKS,
     **cron_checks.CHECKS,
+    **FINISH_CHECKS,
+    **EVENT_CHECKS,
     **FLOW_CHECKS,
+    **FLOW_ENTRY_CHECKS,
+    **letter_checks.CHECKS,
+    **limit_checks.CHECKS,
+    **GROUP_CHECKS,
     **list_checks.CHECKS,
+    **SERIES_CHECKS,
     **WATCH_CHECKS,
     **WEBHOOK_CHECKS,
     **WORKER_CHECKS,

@@ -7,6 +7,7 @@ reply over nothing can be cancelled.
 from __future__ import annotations
 
 from collections.abc import Callable
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -14,7 +15,7 @@ import trio
 from bunqueue_trio.engine.core import Engine
 from bunqueue_trio.errors import InvariantError, LimitError, StateError
 from bunqueue_trio.logs import get_logger
-from bunqueue_trio.model.commands import Pull, PullBatch, Push, PushBatch, WaitJob
+from bunqueue_trio.model.commands import Pull, PullBatch, Push, PushBatch, PushFlow, WaitJob
 from bunqueue_trio.model.entries import CompletedJob
 from bunqueue_trio.model.events import SystemEvent
 from bunqueue_trio.model.instant import Now
@@ -29,6 +30,7 @@ from bunqueue_trio.server.flush_figures import FlushFigures
 from bunqueue_trio.server.job_waits import JobWaits
 from bunqueue_trio.server.latencies import Latencies
 from bunqueue_trio.server.monitoring import Monitoring
+from bunqueue_trio.server.queue_events import QueueEvents
 from bunqueue_trio.server.storage_health import StorageHealth
 from bunqueue_trio.server.tickets import Ticket, Verdict
 from bunqueue_trio.server.waiting import Client, Waiter, Waiting, empty_reply
@@ -76,7 +78,7 @@ class Broker:
         self.clock = clock
         self.waiting = Waiting()
         self.job_waits = JobWaits(engine.state)
-        engine.state.has_parked_pull = lambda queue: self.waiting.first(queue) is not None
+        engine.state.has_parked_pull = lambda queue: bool(self.waiting.lanes(queue))
         self.storage_health = storage_health
         self.ticket = Ticket()
         self.flush_turn = trio.Lock()
@@ -106,7 +108,8 @@ class Broker:
         self.batch_in_flight: Batch | None = None
         """What the flush under way is writing."""
         self._executed, self._promised = self.latencies.executed, self.latencies.promised
-        self.events = Events(engine.listen)
+        self.events = Events(engine.listen, engine.hear, QueueEvents(clock.stopwatch_ms))
+        engine.hear(self.events.queue_events.queues)
         engine.workers.timeout_ms = worker_timeout_ms
         self.monitoring = Monitoring(self, worker_timeout_ms=worker_timeout_ms)
         engine.lend(self.monitoring.handlers)
@@ -140,6 +143,9 @@ class Broker:
             self.serve_waiters(now)  # who has waited longer goes first
         elif kind is WaitJob and engine.state.ended:
             self.job_waits.answer_ended()  # else this one would be told of an end before its time
+        elif kind is PushFlow:
+            if self.is_closing:
+                self._admit_pushes()
         elif kind in self.rooms:
             self.waits_for_commit = False
             self.publish_events()  # to those who have listened so far
@@ -232,17 +238,38 @@ class Broker:
             return
         while wakes:
             name, count = wakes.popitem()
-            while count and (waiter := self.waiting.first(name)) is not None:
-                assert waiter.client is not None
-                reply = self.engine.execute(waiter.command, now, waiter.client.id)
-                if reply is None:
-                    break
-                client = self.waiting.release(waiter)
-                assert client is not None
-                parked_mono_ms = waiter.deadline_mono_ms - waiter.command.timeout
-                self.latencies.pull.observe(now.mono_ms - parked_mono_ms)
-                client.answer(waiter, reply)
+            if self.waiting.has_lanes(name):
+                self._serve_lanes(name, count, now)
+                continue
+            while count and (waiter := self.waiting.first(name)) is not None and self._serve(waiter, now):
                 count -= 1
+
+    def _serve_lanes(self, queue: str, count: int, now: Now) -> None:
+        """The same where pulls wait that say different things about groups. Cost: a look at the first of each lane."""
+        waiting = self.waiting
+        heads = [(waiter.order, waiter) for key in waiting.lanes(queue) if (waiter := waiting.first(key)) is not None]
+        heapify(heads)
+        while count and heads:
+            _, waiter = heappop(heads)
+            if waiter.client is None or not self._serve(waiter, now):
+                continue
+            count -= 1
+            heir = waiting.first(waiter.key)
+            if heir is not None:
+                heappush(heads, (heir.order, heir))
+
+    def _serve(self, waiter: Waiter, now: Now) -> bool:
+        """Answer a pull that waits, if there is anything for it."""
+        assert waiter.client is not None
+        reply = self.engine.execute(waiter.command, now, waiter.client.id)
+        if reply is None:
+            return False
+        client = self.waiting.release(waiter)
+        assert client is not None
+        parked_mono_ms = waiter.deadline_mono_ms - waiter.command.timeout
+        self.latencies.pull.observe(now.mono_ms - parked_mono_ms)
+        client.answer(waiter, reply)
+        return True
 
     async def answer(self, command: Any) -> Reply:
         """Carry out a command of somebody without a connection, and wait for its commit if it has one.

@@ -1,13 +1,15 @@
-"""Fan-out of events to whoever listens: webhooks, server-sent events, WebSockets.
+"""Fan-out of events to whoever listens: webhooks, subscribers over TCP, server-sent events, WebSockets.
 
 The engine hands events over as a list that it collects only while somebody listens: `on_listening` tells it when that
 begins and ends (``None`` in place of the list afterwards), and once per turn the broker calls `publish` with what was
 collected. So nothing is built, and nothing is looked at, while nobody listens.
 
-Four kinds of listeners:
+Five kinds of listeners:
 
 - a `Listener` takes each list at once, on the spot (webhooks: who is to be told is decided when the event occurs);
 - an `Audience` is a listener behind which any number of subscribers stand, and that sees to their buffers itself;
+- subscribers of one queue each, to whom alone `QueueEvents` looks; as long as nobody else listens the engine need not
+  make events of other queues, so `on_hearing` tells it which queues are heard;
 - a follower, a `Listener` too, makes further events for subscribers, and is asleep while there are none;
 - a `Subscription` is a bounded buffer between `publish` and a task that sends at its own pace. A subscriber that lets
   it fill is closed, with what it has not read: a stream with holes would look like one without, and a client that is
@@ -19,14 +21,15 @@ Source: design, "The hot path"; style (h) 5.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol, Self
 
 import trio
 
 from bunqueue_trio.errors import LimitError
-from bunqueue_trio.model.events import Event
+from bunqueue_trio.model.events import Event, NewerJobEvent
+from bunqueue_trio.server.queue_events import QueueEvents, Receiver
 
 MAX_SUBSCRIBERS = 1_000
 MAX_BUFFERED_EVENTS = 1_000  # of one subscriber: about a second of a busy server
@@ -127,10 +130,22 @@ class Events:
 
     Args:
         on_listening: told True when the first listener comes and False when the last has gone.
+        on_hearing: told, whenever that changes, of which queues the events are needed; None: whatever happens.
+        queue_events: the subscribers of single queues.
     """
 
-    def __init__(self, on_listening: Callable[[bool], None] | None = None) -> None:
+    def __init__(
+        self,
+        on_listening: Callable[[bool], None] | None = None,
+        on_hearing: Callable[[Container[str] | None], None] | None = None,
+        queue_events: QueueEvents | None = None,
+    ) -> None:
         self.on_listening = on_listening
+        self._on_hearing = on_hearing
+        self.queue_events = QueueEvents(lambda: 0.0) if queue_events is None else queue_events
+        self.is_listened_to = False
+        """Whether there is any reason to make events."""
+        self._is_all_heard = False  # by somebody
         self.published_count = 0
         self.cut_off_count = 0
         """Subscribers that were closed because they were too slow."""
@@ -140,13 +155,8 @@ class Events:
         self._followers: list[Listener] = []
 
     @property
-    def is_listened_to(self) -> bool:
-        """Whether there is any reason to make events."""
-        return bool(self._listeners or self._subscriptions or self._audiences)
-
-    @property
     def subscriber_count(self) -> int:
-        """How many subscriptions are open, those of audiences included."""
+        """How many subscriptions to everything are open, those of audiences included."""
         return len(self._subscriptions) + sum(audience.member_count for audience in self._audiences)
 
     def publish(self, events: Sequence[Event]) -> None:
@@ -159,6 +169,11 @@ class Events:
         if not self.is_listened_to:
             return
         self.published_count += len(events)
+        if self.queue_events.subscriber_count:
+            self.queue_events.take(events)
+            if not self._is_all_heard:
+                return
+        events = [event for event in events if type(event) is not NewerJobEvent]
         for subscription in tuple(self._subscriptions):
             if not all(map(subscription.offer, events)):
                 self.cut_off_count += 1
@@ -225,6 +240,20 @@ class Events:
             subscription.close()
             self._drop(subscription)
 
+    def subscribe_queue(self, receiver: Receiver, queue: str) -> None:
+        """Have the events of one queue sent to *receiver*; those of another queue no longer.
+
+        Raises:
+            LimitError: there are too many subscribers. Nothing has changed.
+        """
+        with self._change():
+            self.queue_events.subscribe(receiver, queue)
+
+    def unsubscribe_queue(self, receiver: Receiver) -> None:
+        """*receiver* gets nothing more; one that has not subscribed is no error."""
+        with self._change():
+            self.queue_events.unsubscribe(receiver)
+
     def close(self) -> None:
         """The server stops: every subscription ends."""
         for subscription in tuple(self._subscriptions):
@@ -237,8 +266,12 @@ class Events:
 
     @contextmanager
     def _change(self) -> Iterator[None]:
-        """Tell `on_listening` if the change within makes a difference to it."""
-        before = self.is_listened_to
+        """Tell `on_listening` and `on_hearing` if the change within makes a difference to them."""
+        before, was_all_heard = self.is_listened_to, self._is_all_heard
         yield
+        self._is_all_heard = bool(self._listeners or self._subscriptions or self._audiences)
+        self.is_listened_to = self._is_all_heard or bool(self.queue_events.subscriber_count)
+        if self._on_hearing is not None and self._is_all_heard != was_all_heard:
+            self._on_hearing(None if self._is_all_heard else self.queue_events.queues)
         if self.on_listening is not None and self.is_listened_to != before:
             self.on_listening(not before)

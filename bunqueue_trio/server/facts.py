@@ -65,5 +65,7 @@ class Facts(Struct, frozen=True, kw_only=True, gc=False):
     live: LiveFacts = LiveFacts()
     cut_off_count: int = 0
     """Subscribers of events that were too slow."""
+    queue_subscriber_count: int = 0
+    """Connections that are sent the events of a queue."""
     tallies: dict[str, Tally] = {}
     """Connections by transport."""

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from bunqueue_trio.engine.letter_views import LongReplyError
 from bunqueue_trio.engine.reading import ReadNeededError
 from bunqueue_trio.engine.reruns import PagesNeededError
 from bunqueue_trio.engine.state import FactsNeededError, PendingChangeError
@@ -17,6 +18,7 @@ from bunqueue_trio.errors import StorageError
 from bunqueue_trio.logs import get_logger
 from bunqueue_trio.model.instant import Now
 from bunqueue_trio.model.replies import Reply
+from bunqueue_trio.server.letter_replies import long_reply
 from bunqueue_trio.server.rerunning import rerun_completed
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
 log = get_logger("Queue")
 
-HOLDS: Final = (PendingChangeError, FactsNeededError, PagesNeededError, ReadNeededError)
+HOLDS: Final = (PendingChangeError, FactsNeededError, PagesNeededError, ReadNeededError, LongReplyError)
 """What `Broker.execute` raises where the command is to be executed again later."""
 
 
@@ -72,7 +74,9 @@ def hold_of(error: Any, broker: Broker) -> Hold:
     if isinstance(error, FactsNeededError):
         return Hold(error.ids)
     if isinstance(error, PagesNeededError):
-        return Hold(work=partial(rerun_completed, broker, error.queue))
+        return Hold(work=partial(rerun_completed, broker, error.queue, error.count, error.completed_by))
+    if isinstance(error, LongReplyError):
+        return Hold(work=partial(long_reply, error))
     if isinstance(error, ReadNeededError):
         return Hold(read=error)
     return Hold()

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from bunqueue_trio.model.commands import Ack, Pull, PullBatch, Push, PushBatch
+from bunqueue_trio.model.commands import Ack, Pull, PullBatch, Push, PushBatch, PushFlow
 from bunqueue_trio.server.histograms import Histogram
 
 BOUNDS_MS = (0.1, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000)
@@ -35,6 +35,7 @@ class Latencies:
         self._by_kind: dict[type, Histogram] = {
             Push: self._push,
             PushBatch: self._push,
+            PushFlow: self._push,
             Pull: self._pull,
             PullBatch: self._pull,
             Ack: self._ack,
@@ -42,7 +43,7 @@ class Latencies:
 
     @property
     def push(self) -> Histogram:
-        """Durations of PUSH and PUSHB."""
+        """Durations of PUSH, PUSHB and PUSHF."""
         self._fold()
         return self._push
 

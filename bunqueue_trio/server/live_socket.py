@@ -30,6 +30,8 @@ from bunqueue_trio.server.telling import Telling
 
 MAX_UNSENT_BYTES = 1 << 20  # Wire: beyond it events are skipped, and here no more commands are taken
 EVENTS_PER_TURN = 16
+_ONLY_TCP = ("SubscribeEvents", "UnsubscribeEvents")
+NOT_HERE = "A WebSocket gets events by Subscribe; SubscribeEvents is for TCP"
 LARGE_BYTES = 262_144  # texts that are made in a thread
 _read_length = Struct(">I").unpack_from
 
@@ -90,6 +92,9 @@ class LiveSocket:
         if value.get("cmd") in ("Subscribe", "Unsubscribe"):
             self._change_subscription(value)
             return None
+        if value.get("cmd") in _ONLY_TCP:
+            self._answer({"ok": False, "error": NOT_HERE, **_echo(value)})
+            return None
         try:
             body = bytes(from_python(value))
         except ValidationError as error:
@@ -112,9 +117,7 @@ class LiveSocket:
             reply = {"ok": True, "subscribed": self._subscribed.patterns if self._subscribed else []}
         except ValidationError as error:
             reply = {"ok": False, "error": str(error)}
-        if "reqId" in command:
-            reply["reqId"] = command["reqId"]
-        self._answer(reply)
+        self._answer({**reply, **_echo(command)})
 
     # out
 
@@ -199,6 +202,10 @@ class LiveSocket:
         """Wait until commands may be taken: a client that does not read its answers gets no more of them."""
         while self.unsent_bytes > MAX_UNSENT_BYTES:
             await self._drained.wait()
+
+
+def _echo(command: dict[str, Any]) -> dict[str, Any]:
+    return {"reqId": command["reqId"]} if "reqId" in command else {}
 
 
 def _checked(patterns: Any) -> list[str]:

@@ -129,6 +129,8 @@ class EngineCollector(Collector):
         yield _counter("dlq_auto_retried_total", "Dead letters brought back by policy", totals.letters_retried)
         about = "Subscribers of events that were cut off because they were too slow"
         yield _counter("event_subscribers_cut_off_total", about, self._facts.cut_off_count)
+        about = "TCP connections that are sent the events of a queue"
+        yield _gauge("tcp_event_subscribers", about, self._facts.queue_subscriber_count)
         live = self._facts.live
         yield _gauge("sse_connections", "Open streams of server-sent events", live.sse)
         yield _gauge("ws_connections", "Open WebSockets", live.ws)

@@ -12,6 +12,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from bunqueue_trio.engine.maturing import mature_due
+from bunqueue_trio.engine.series import Series
 from bunqueue_trio.memory import measure_memory
 from bunqueue_trio.model import commands as c
 from bunqueue_trio.model.entries import WorkerInfo
@@ -53,6 +54,7 @@ class Monitoring:
         self._started_mono_ms = started.mono_ms
         self._rates = Rates(self._state.totals, started)
         self._compaction = Compaction(self._state)
+        self._series = Series(self._state)
         self.webhook_facts: Callable[[], WebhookFacts] = WebhookFacts
         """Set by whoever has webhooks."""
         self.live_facts: Callable[[], LiveFacts] = LiveFacts
@@ -99,7 +101,15 @@ class Monitoring:
             }
         )
 
-    def metrics(self, command: c.Metrics, now: Now) -> MetricsReply:
+    def metrics(self, command: c.Metrics, now: Now) -> Reply:
+        """What has ended in one queue, where one is named, else `totals`.
+
+        Raises:
+            ReadNeededError: of a queue, the file must be read.
+        """
+        return self.totals() if command.kind is None else self._series.metrics(command, now)
+
+    def totals(self) -> MetricsReply:
         """Totals since start; averages in ms, as `latencies` defines them.
 
         Wire: the last two are 0 on the reference too; /health has the connections and the size of the WAL.
@@ -147,6 +157,7 @@ class Monitoring:
             tallies=self.tallies,
             live=self.live_facts(),
             cut_off_count=self._broker.events.cut_off_count,
+            queue_subscriber_count=self._broker.events.queue_events.subscriber_count,
         )
         latencies = self._broker.latencies
         return exposition(EngineCollector(self._state, latencies, facts, now, max_queues=self.max_queues).collect())

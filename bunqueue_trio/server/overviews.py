@@ -19,6 +19,7 @@ from msgspec import Raw, msgpack, structs
 
 from bunqueue_trio.engine.cron_forecast import runs_ahead
 from bunqueue_trio.engine.crons import shown_cron
+from bunqueue_trio.engine.job_forms import given_letter
 from bunqueue_trio.engine.maturing import mature_due
 from bunqueue_trio.engine.scaling import scale_of
 from bunqueue_trio.memory import measure_memory
@@ -198,7 +199,7 @@ class Overviews:
         page: list[Raw] = []
         room = PAGE_BYTES
         for entry in islice(entries, offset, offset + limit):
-            body = msgpack.encode(entry)
+            body = msgpack.encode(given_letter(entry, is_newer=False))
             room -= len(body)
             if room < 0 and page:
                 break
@@ -268,7 +269,7 @@ class Overviews:
         return now
 
     def _totals(self) -> dict[str, float]:
-        metrics = self._broker.monitoring.metrics(c.Metrics(), self._broker.clock.now()).metrics
+        metrics = self._broker.monitoring.totals().metrics
         return {name: metrics[name] for name in ("totalPushed", "totalPulled", "totalCompleted", "totalFailed")}
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Awaitable, Callable
 from itertools import count
-from typing import Any
+from typing import Any, Final, get_args
 
 from bunqueue_trio import __version__
 from bunqueue_trio.config import Config
@@ -20,6 +20,7 @@ from bunqueue_trio.model.commands import (
     ABSENT,
     Ack,
     AckBatch,
+    AnyCommand,
     Auth,
     ExtendLock,
     ExtendLocks,
@@ -31,11 +32,15 @@ from bunqueue_trio.model.commands import (
     Progress,
     Push,
     PushBatch,
+    PushFlow,
+    SubscribeEvents,
+    UnsubscribeEvents,
     WorkerHeartbeat,
 )
 from bunqueue_trio.model.instant import Now
 from bunqueue_trio.model.replies import ErrorReply, HelloReply, Reply
 from bunqueue_trio.protocol.codec import decode_command, encode_frame, string_req_id
+from bunqueue_trio.protocol.wire import checked
 from bunqueue_trio.server.broker import MAX_PARKED, Broker, Parked
 from bunqueue_trio.server.holding import HOLDS, Hold, hold_of
 from bunqueue_trio.server.roles import Role, Tokens, permitted, refusal
@@ -48,6 +53,7 @@ COMMUTING = frozenset(
     {
         Push,
         PushBatch,
+        PushFlow,
         Ack,
         AckBatch,
         Fail,
@@ -62,8 +68,10 @@ COMMUTING = frozenset(
 )
 """Commands that need not see what this connection has just asked for; any other waits until it has committed."""
 
-PROTOCOL_VERSION = 2
-CAPABILITIES = ["pipelining"]
+CAPABILITIES = {2: ["pipelining"], 3: ["pipelining", "separate-job-name"]}
+"""What clients may rely on, by the version of the protocol that their connection speaks."""
+TOLD_OF_VERSION = frozenset(kind for kind in get_args(AnyCommand) if "is_newer" in kind.__struct_fields__)
+"""Commands that mean something else on a connection that speaks protocol 3."""
 _ids = count(1)
 
 
@@ -108,6 +116,9 @@ class Session:
         if granted is not None:
             self._grant(granted)
         self.unconfirmed_count = 0
+        self.speaks_3 = False  # what its last Hello asked for
+        self.is_subscribed = False
+        """Whether it is sent events."""
 
     @property
     def backlog_count(self) -> int:
@@ -126,6 +137,8 @@ class Session:
     def close(self) -> None:
         """The connection is gone: its waits end and its jobs are released. Nothing more is sent."""
         self._commands.clear()
+        if self.is_subscribed:
+            self._broker.events.unsubscribe_queue(self)
         self._broker.disconnect(self, list(self._parked))
         self._parked.clear()
 
@@ -241,10 +254,10 @@ class Session:
                 return ErrorReply(error="Not authenticated")
             if kind not in self._permitted:
                 return ErrorReply(error=refusal(kind))
-        if kind is Hello:
-            return HelloReply(
-                protocol_version=PROTOCOL_VERSION, capabilities=CAPABILITIES, server="bunqueue", version=__version__
-            )
+        if (own := _OWN.get(kind)) is not None:
+            return own(self, command)
+        if self.speaks_3 and kind in TOLD_OF_VERSION:
+            command.is_newer = True
         broker = self._broker
         reply = broker.execute(command, self, now)
         if isinstance(reply, Parked):
@@ -258,6 +271,14 @@ class Session:
             return None
         return reply
 
+    def _greet(self, command: Hello) -> Reply:
+        asked = command.protocol_version
+        self.speaks_3 = type(asked) in (int, float) and asked >= 3
+        version = 3 if self.speaks_3 else 2
+        return HelloReply(
+            protocol_version=version, capabilities=CAPABILITIES[version], server="bunqueue", version=__version__
+        )
+
     def _authenticate(self, command: Auth) -> Reply:
         given = command.token if isinstance(command.token, str) else ""
         roles = self._tokens.roles_of(given.encode("utf-8", "surrogatepass"))
@@ -266,6 +287,20 @@ class Session:
             return ErrorReply(error="Invalid token")
         # The last token that was accepted decides, also where it may do less than the one before.
         self._grant(roles)
+        return Reply()
+
+    def _subscribe(self, command: SubscribeEvents) -> Reply:
+        checked(command)
+        self._broker.publish_events()  # to those who have listened so far
+        self._broker.events.subscribe_queue(self, command.queue)
+        self.is_subscribed = True
+        return Reply()
+
+    def _unsubscribe(self, command: UnsubscribeEvents) -> Reply:
+        if self.is_subscribed:
+            self.is_subscribed = False
+            self._broker.publish_events()  # also to us
+            self._broker.events.unsubscribe_queue(self)
         return Reply()
 
     def _grant(self, roles: Role) -> None:
@@ -292,6 +327,12 @@ class Session:
         if not self._in_turn:
             self.flush()
 
+    def tell(self, frames: bytes) -> None:
+        """Events of the queue it has subscribed to."""
+        self._out.append(frames)
+        if not self._in_turn:
+            self.flush()
+
     def _deliver(self, command: Any, reply: Reply) -> None:
         if command.req_id is not ABSENT:
             reply.req_id = command.req_id
@@ -302,3 +343,11 @@ class Session:
         if req_id is not None:
             reply.req_id = req_id
         self._out.append(encode_frame(reply))
+
+
+_OWN: Final[dict[type, Callable[[Session, Any], Reply]]] = {
+    Hello: Session._greet,
+    SubscribeEvents: Session._subscribe,
+    UnsubscribeEvents: Session._unsubscribe,
+}
+"""Commands about the connection itself."""

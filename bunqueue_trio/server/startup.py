@@ -17,6 +17,7 @@ from bunqueue_trio.model.entries import DlqEntry
 from bunqueue_trio.storage import reads
 from bunqueue_trio.storage.crons import crons
 from bunqueue_trio.storage.decoding import StoredJob
+from bunqueue_trio.storage.repairs import repair_keys
 
 if TYPE_CHECKING:
     from bunqueue_trio.clock import Clock
@@ -63,9 +64,12 @@ def load_engine(
 
 
 def _recover(connection: apsw.Connection, engine: Engine, clock: Clock) -> Recovery:
+    for key in repair_keys(connection):
+        log.warning("A key of the file was no text; it is now", key=key)
     cron_keys = {(queue, f"cron:{name}") for name, queue in reads.cron_names(connection).items()}
     recovery = Recovery(engine, clock.now(), cron_keys=cron_keys)
     recovery.settings(reads.queue_settings(connection))
+    recovery.groups(reads.group_settings(connection))
     recovery.letter_ids(reads.letter_ids(connection))
     recovery.active(reads.active_jobs(connection))
     for page in _pages(reads.pending_jobs(connection)):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from msgspec import UNSET, structs
 
 from bunqueue_trio.model import commands as c
 from bunqueue_trio.model.events import Event, JobEvent
@@ -79,7 +80,10 @@ class Telling:
         Cost: about 0.3 µs per value of the payload.
         """
         if self._legacy is None:
-            self._legacy = json_of(_pack(self.event)).decode()
+            event = self.event
+            if isinstance(event, JobEvent) and event.terminal is not UNSET:
+                event = structs.replace(event, terminal=UNSET)  # Wire: unknown there
+            self._legacy = json_of(_pack(event)).decode()
         return self._legacy
 
 

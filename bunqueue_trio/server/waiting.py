@@ -2,16 +2,21 @@
 
 What is parked is data, not a task: when a job arrives, or ends, the broker serves it on the spot. So a pull cannot take
 a job and then be cancelled, and a connection that closes takes its waiters along in the same breath.
+
+Pulls of one queue that say different things about groups wait in lanes of their own: one that cannot be served holds up
+nobody in another lane.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from heapq import heappop, heappush
 from typing import Protocol
 
-from bunqueue_trio.model.commands import Pull, PullBatch, WaitJob
+from bunqueue_trio.model.commands import ABSENT, Pull, PullBatch, WaitJob
 from bunqueue_trio.model.flow_replies import WaitReply
+from bunqueue_trio.model.grouping import PullGroup
 from bunqueue_trio.model.replies import JobReply, JobsReply, Reply
 
 
@@ -34,6 +39,8 @@ class Client(Protocol):
 
 
 Parkable = Pull | PullBatch | WaitJob
+Key = str | tuple[str, PullGroup]
+"""The id of a job; a queue; or a queue and what a pull of it says about groups."""
 
 
 class Waiter:
@@ -44,7 +51,7 @@ class Waiter:
     def __init__(self, client: Client, command: Parkable, deadline_mono_ms: float, order: int) -> None:
         self.client: Client | None = client
         self.command = command
-        self.key: str = command.id if isinstance(command, WaitJob) else command.queue
+        self.key: Key = _key_of(command)
         self.deadline_mono_ms = deadline_mono_ms
         self.order = order
 
@@ -57,7 +64,8 @@ class Waiting:
 
     def __init__(self) -> None:
         # Ordered: the first is found, and any one removed, in constant time.
-        self._by_key: dict[str, OrderedDict[Waiter, None]] = {}
+        self._by_key: dict[Key, OrderedDict[Waiter, None]] = {}
+        self._lanes: dict[str, dict[Key, None]] = {}
         self._deadlines: list[Waiter] = []
         self._order = 0
         self.count = 0
@@ -66,12 +74,24 @@ class Waiting:
         """Let a command wait until then."""
         self._order += 1
         waiter = Waiter(client, command, deadline_mono_ms, self._order)
-        self._by_key.setdefault(waiter.key, OrderedDict())[waiter] = None
+        key = waiter.key
+        self._by_key.setdefault(key, OrderedDict())[waiter] = None
+        if type(key) is tuple:
+            self._lanes.setdefault(key[0], {})[key] = None
         heappush(self._deadlines, waiter)
         self.count += 1
         return waiter
 
-    def first(self, key: str) -> Waiter | None:
+    def has_lanes(self, queue: str) -> bool:
+        """Whether pulls of the queue wait that say something about groups."""
+        return queue in self._lanes
+
+    def lanes(self, queue: str) -> Iterable[Key]:
+        """What different pulls of the queue wait for."""
+        own = self._lanes.get(queue, ())
+        return [queue, *own] if queue in self._by_key else list(own)
+
+    def first(self, key: Key) -> Waiter | None:
         """Who has waited longest for *key*: a job of that queue, or the end of that job."""
         waiters = self._by_key.get(key)
         return None if waiters is None else next(iter(waiters))
@@ -86,8 +106,16 @@ class Waiting:
             del waiters[waiter]
             if not waiters:
                 del self._by_key[name]
+                if type(name) is tuple:
+                    self._leave_lane(name[0], name)
             self._sweep()
         return client
+
+    def _leave_lane(self, queue: str, key: Key) -> None:
+        lanes = self._lanes[queue]
+        del lanes[key]
+        if not lanes:
+            del self._lanes[queue]
 
     def next_deadline_mono_ms(self) -> float:
         """When the first wait ends without a job; infinity when nobody waits."""
@@ -112,6 +140,14 @@ class Waiting:
         """Answered waiters with far deadlines must not pile up: sixty seconds of them are many."""
         if len(self._deadlines) > 1_000 and len(self._deadlines) > 4 * self.count:
             self._deadlines = sorted(w for w in self._deadlines if w.client is not None)
+
+
+def _key_of(command: Parkable) -> Key:
+    if isinstance(command, WaitJob):
+        job_id: str = command.id
+        return job_id
+    queue: str = command.queue
+    return queue if command.group is ABSENT else (queue, command.group)
 
 
 def empty_reply(command: Parkable) -> Reply:

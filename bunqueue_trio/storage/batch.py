@@ -43,12 +43,17 @@ CRON_COLUMNS = (
 )  # fmt: skip
 
 
+SERIES_COLUMNS = ("queue", "slot", "minute", "completed", "failed", "completed_at", "failed_at")
+"""What has ended in a queue: in all, in slot -1 and minute 0, and by the minute, in as many slots as are kept."""
+
+
 class Batch(Struct, gc=False):
     """One transaction. Applied in the order of the fields: everything that deletes comes first.
 
     Attributes:
         emptied: (queue, ids that unfinished jobs name): every completed job and every dead letter of that queue goes,
-            results and side rows included; those that are named are remembered in ``bqt_finished`` and reported.
+            results and side rows included, and the settings of its groups; those that are named are remembered in
+            ``bqt_finished`` and reported.
         reborn: ids whose finished row, result, side row and dead letters must go before they are inserted anew.
             The rows found tell the caller which completed jobs ended (`CommitReport.forgotten`).
         deleted: ids whose row, result and side row are deleted.
@@ -63,7 +68,10 @@ class Batch(Struct, gc=False):
         extras: (job_id, blob) of our side table; upsert.
         settings: rows of ``queue_state``; replace.  settings_gone: names back at their defaults.
         policies: (queue, blob) of our side table; upsert.  policies_gone: names back at their defaults.
+        series: rows of `SERIES_COLUMNS` that are added to those of the same minute and replace those of another.
+        groups: (queue, group, blob) of our side table; upsert.  groups_gone: (queue, group) back at their defaults.
         crons: rows of ``cron_jobs``; upsert that keeps the rowid, which is their order.  crons_gone: names.
+        job_names: (cron, name of its jobs) of our side table; upsert.  job_names_gone: crons that name them no longer.
         finished: ids to remember as completed although their row is gone; finished_gone: the reverse.
         needs_sync: this commit must reach the disk (fsync) before it counts.
         row_count: how many jobs it touches, for metrics and logs.
@@ -86,8 +94,13 @@ class Batch(Struct, gc=False):
     settings_gone: list[str] = field(default_factory=list)
     policies: list[Row] = field(default_factory=list)
     policies_gone: list[str] = field(default_factory=list)
+    series: list[Row] = field(default_factory=list)
+    groups: list[Row] = field(default_factory=list)
+    groups_gone: list[Row] = field(default_factory=list)
     crons: list[Row] = field(default_factory=list)
     crons_gone: list[str] = field(default_factory=list)
+    job_names: list[Row] = field(default_factory=list)
+    job_names_gone: list[str] = field(default_factory=list)
     finished: list[str] = field(default_factory=list)
     finished_gone: list[str] = field(default_factory=list)
     needs_sync: bool = False

@@ -1,4 +1,4 @@
-"""The table ``cron_jobs``: a cron to its row and back.
+"""The tables ``cron_jobs`` and ``bqt_crons``: a cron to its row and back.
 
 Source: persistence, "cron_jobs"; R51, R52.
 """
@@ -10,6 +10,7 @@ from typing import Any, Final
 import apsw
 import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from bunqueue_trio.errors import CorruptDatabaseError
 from bunqueue_trio.model.cron_job import CronJob, CronOptions
@@ -20,14 +21,19 @@ from bunqueue_trio.storage.decoding import UNREADABLE, number, text, text_or_non
 from bunqueue_trio.storage.payloads import UNDEFINED, checked_payload
 
 NO_DATA: Final = Raw(b"")
-_CRONS: Final = f"SELECT {', '.join(CRON_COLUMNS)} FROM cron_jobs ORDER BY rowid"
+_CRONS: Final = (
+    f"SELECT {', '.join(f'cron_jobs.{name}' for name in CRON_COLUMNS)}, bqt_crons.job_name FROM cron_jobs"
+    " LEFT JOIN bqt_crons ON bqt_crons.name = cron_jobs.name ORDER BY cron_jobs.rowid"
+)
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(ext_hook=lambda _code, _data: None).decode
 
 
 def cron_row(job: CronJob) -> Row:
-    """The row of a cron, after `batch.CRON_COLUMNS`. The key that is made of its name is not stored."""
+    """The row of a cron, after `batch.CRON_COLUMNS`. The key that is made of its name is not stored,
+    the name of its jobs elsewhere.
+    """
     return (
         job.name,
         job.queue,
@@ -56,7 +62,7 @@ def crons(connection: apsw.Connection) -> Iterator[CronJob]:
     """
     try:
         for row in connection.execute(_CRONS):
-            yield cron_from_row(row)
+            yield replace(cron_from_row(row[:-1]), job_name=row[-1])
     except apsw.Error as error:
         raise faults.from_apsw(error) from error
     except UnicodeDecodeError as error:

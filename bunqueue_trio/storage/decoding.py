@@ -8,12 +8,13 @@ Source: persistence, "Recovery at start" 3.3, 4 and 5, "Damaged rows".
 
 import math
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
-from msgspec import UNSET, MsgspecError, Raw, Struct
+from msgspec import UNSET, Meta, MsgspecError, Raw, Struct
 
 from bunqueue_trio.model.entries import DEFAULT_SETTINGS, DlqPolicy, QueueSettings, RateLimit, StallPolicy
+from bunqueue_trio.model.grouping import GroupSettings
 from bunqueue_trio.model.job import (
     DEFAULT_BACKOFF_MS,
     DEFAULT_MAX_ATTEMPTS,
@@ -22,9 +23,10 @@ from bunqueue_trio.model.job import (
     Past,
     TimelineEntry,
 )
+from bunqueue_trio.model.naming import named, record_class
 from bunqueue_trio.storage.batch import FULL_COLUMNS
 from bunqueue_trio.storage.payloads import EMPTY_MAP, checked_payload
-from bunqueue_trio.storage.records import DEFAULT_RATE_WINDOW_MS, NO_EXTRA, NO_MESSAGE, JobExtra
+from bunqueue_trio.storage.records import DEFAULT_RATE_WINDOW_MS, NAME_ALONE, NO_EXTRA, NO_MESSAGE, JobExtra
 
 UNREADABLE: Final = (MsgspecError, TypeError, ValueError, OverflowError, RecursionError)
 """What decoding foreign bytes may raise."""
@@ -39,11 +41,15 @@ _SOUND: Final[set[tuple[type, ...]]] = set()
 _SOUND_MAX: Final = 4_096
 
 _SMALLEST, _LARGEST = -(2**31), 2**32 - 1
+_COUNT_MAX: Final = 2**31 - 1
+_LARGEST_EXACT: Final = 2**53 - 1
 
 _texts = msgspec.msgpack.Decoder(tuple[str, ...])
 _timeline = msgspec.msgpack.Decoder(tuple[TimelineEntry, ...])
+_name = msgspec.msgpack.Decoder(Annotated[str, Meta(min_length=1)])
 _extra = msgspec.msgpack.Decoder(JobExtra)
 _policy = msgspec.msgpack.Decoder(DlqPolicy)
+_group_settings = msgspec.msgpack.Decoder(GroupSettings)
 _anything = msgspec.msgpack.Decoder(ext_hook=lambda _code, _data: UNSET)  # "undefined" is an extension: left out
 
 
@@ -82,13 +88,20 @@ def job_from_row(row: tuple[Any, ...]) -> StoredJob:
         group_id, progress, remove_on_complete, remove_on_fail, stall_timeout, last_heartbeat, stall_count, timeline,
         stacktrace, extra_blob,
     ) = row  # fmt: skip
+    if (attempts | max_attempts | stall_count | abs(priority)) >> 31:
+        attempts, max_attempts, stall_count, priority = (
+            whole(cell, 0) for cell in (attempts, max_attempts, stall_count, priority)
+        )
     damage: list[str] = []
     payload = checked_payload(data)
     if payload is None:
         payload = Raw(EMPTY_MAP)
         damage.append("data")
+    extra = NO_EXTRA if extra_blob is None else _extra_from(extra_blob, damage)
+    name = extra.name or None
+    kind = JobRecord if name is None else record_class(name, payload)
     created = float(created_at)
-    record = JobRecord(
+    record = kind(
         id=job_id,
         queue=queue,
         data=payload,
@@ -119,23 +132,26 @@ def job_from_row(row: tuple[Any, ...]) -> StoredJob:
         group_id=group_id,
         stall_timeout=None if stall_timeout is None else number(stall_timeout, 0),
     )
-    if extra_blob is None:
+    if extra is NO_EXTRA:
         return StoredJob(record, seq, state_name, damage=tuple(damage))
-    extra = _extra_from(extra_blob, damage)
-    for name in _SIDE_FIELDS:
-        setattr(record, name, getattr(extra, name))
+    if name is not None:
+        record.own_name = name
+    for field in _SIDE_FIELDS:
+        setattr(record, field, getattr(extra, field))
     if extra.progress_message is not NO_MESSAGE:
         record.progress_message = extra.progress_message
     stored = StoredJob(record, seq, state_name, extra.key_expires_at, extra.is_from_cron, tuple(damage))
-    if extra.auto_retries or extra.has_result or extra.met:
-        stored.past = Past(extra.auto_retries, extra.auto_retried_at, extra.has_result, extra.met)
+    if extra.auto_retries or extra.has_result or extra.met or extra.is_parked_again:
+        stored.past = Past(
+            extra.auto_retries, extra.auto_retried_at, extra.has_result, extra.met, extra.is_parked_again
+        )
     if extra.failed_children or extra.ignored_children:
         stored.child_failures = ChildFailures(extra.failed_children, extra.ignored_children)
     return stored
 
 
 class PlainDecoder:
-    """Decodes rows of `reads.PLAIN_PENDING`, jobs without any option: None for one that needs the long way.
+    """Decodes rows of `reads.PLAIN_PENDING`, jobs without any option but a name: None for one that needs the long way.
 
     Neighbours share what is equal (queue name, timeline, time stamps): they mostly came in one batch.
     """
@@ -151,7 +167,7 @@ class PlainDecoder:
 
     def __call__(self, row: tuple[Any, ...]) -> StoredJob | None:
         """Cost: about 2 µs."""
-        seq, job_id, queue, data, priority, created_at, run_at, custom_id, timeline, state_name, _is_plain = row
+        seq, job_id, queue, data, priority, created_at, run_at, custom_id, timeline, state_name, extra, _is_plain = row
         payload = checked_payload(data)
         if payload is None:
             return None
@@ -168,14 +184,23 @@ class PlainDecoder:
         name = self._queues.setdefault(queue, queue)
         record = JobRecord(job_id, name, payload, created, run, created, self._timeline)
         record.priority = priority
+        if extra is not None:
+            try:
+                record = named(record, _name.decode(extra[len(NAME_ALONE) :]))
+            except MsgspecError:
+                return None
+            record.run_at, record.priority = run, priority
         record.custom_id = custom_id
         return StoredJob(record, seq, state_name)
 
 
 def _sound_row(row: tuple[Any, ...], kinds: tuple[type, ...]) -> tuple[Any, ...]:
-    """The row with every cell in a type that its column may have. A combination of types found sound is remembered."""
+    """The row with every cell in a type that its column may have.
+
+    A combination of types found sound is remembered, unless there is a float in it, which may be infinite.
+    """
     repaired = tuple(_REPAIR[name](cell) for name, cell in zip(_CELLS, row, strict=True))
-    if tuple(map(type, repaired)) == kinds and len(_SOUND) < _SOUND_MAX:
+    if tuple(map(type, repaired)) == kinds and float not in kinds and len(_SOUND) < _SOUND_MAX:
         _SOUND.add(kinds)
     return repaired
 
@@ -189,25 +214,35 @@ def settings_from_row(row: tuple[Any, ...]) -> tuple[str, QueueSettings]:
     rate = None
     if limit is not None:
         expires = None if expires_at is None else time_stamp(expires_at, 0.0)
-        rate = RateLimit(number(limit, 0), number(window, DEFAULT_RATE_WINDOW_MS), expires)
+        rate = RateLimit(_at_least(0, limit, 0), _at_least(1, window, DEFAULT_RATE_WINDOW_MS), expires)
     stall = DEFAULT_SETTINGS.stall
     if None not in policy:
         enabled, interval, max_stalls, grace = policy
         stall = StallPolicy(
             bool(enabled),
-            number(interval, stall.stall_interval),
-            number(max_stalls, stall.max_stalls),
-            number(grace, stall.grace_period),
+            _at_least(1, interval, stall.stall_interval),
+            _at_least(0, max_stalls, stall.max_stalls),
+            _at_least(0, grace, stall.grace_period),
         )
     return text(name), QueueSettings(bool(paused), rate, number_or_none(concurrency), stall)
 
 
 def policy_from_blob(blob: bytes) -> DlqPolicy:
-    """The policy of ``bqt_queues.dlq_config``; the default one where it cannot be read."""
+    """The policy of ``bqt_queues.dlq_config``; the default one where it cannot be read, or could not be kept to."""
     try:
-        return _policy.decode(blob)
+        policy = _policy.decode(blob)
     except UNREADABLE:
         return DEFAULT_SETTINGS.dlq
+    numbers = (policy.auto_retry_interval, policy.max_auto_retries, policy.max_age or 0, policy.max_entries - 1)
+    return policy if all(0 <= value <= _LARGEST_EXACT for value in numbers) else DEFAULT_SETTINGS.dlq
+
+
+def group_settings_from_blob(blob: bytes) -> GroupSettings | None:
+    """The settings of ``bqt_groups.settings``; None where they cannot be read."""
+    try:
+        return _group_settings.decode(blob)
+    except UNREADABLE:
+        return None
 
 
 def timeline_from(blob: bytes) -> tuple[TimelineEntry, ...]:
@@ -263,26 +298,31 @@ def _extra_from(blob: bytes, damage: list[str]) -> JobExtra:
 
 def time_stamp(value: Any, default: float) -> float:
     """A time as the float that it is on the wire."""
-    return float(value) if isinstance(value, int | float) else default
+    return float(value) if _is_number(value) else default
 
 
 def whole(value: Any, default: int) -> int:
-    """A count; a cell may hold it as REAL."""
-    if type(value) is int:
-        return value
-    return int(value) if isinstance(value, int | float) and math.isfinite(value) else default
+    """A count; a cell may hold it as REAL. What is beyond 31 bits is the nearest that is not: one may be added."""
+    if not _is_number(value):
+        return default
+    return int(max(_SMALLEST, min(value, _COUNT_MAX)))
 
 
 def number(value: Any, default: float | int) -> float | int:
     """A number in the form that travels: beyond 32 bits a float."""
     if type(value) is int:
         return value if _SMALLEST <= value <= _LARGEST else float(value)
-    return value if isinstance(value, float) else default
+    return value if isinstance(value, float) and math.isfinite(value) else default
+
+
+def _at_least(low: int, value: Any, default: float | int) -> float | int:
+    found = number(value, default)
+    return found if low <= found <= _LARGEST_EXACT else default
 
 
 def number_or_none(value: Any) -> float | int | None:
     """The same for a column that may be null."""
-    return number(value, 0) if isinstance(value, int | float) else None
+    return number(value, 0) if _is_number(value) else None
 
 
 def text(value: Any) -> str:
@@ -296,7 +336,11 @@ def text_or_none(value: Any) -> str | None:
 
 
 def _numeric(default: float | int | None) -> Callable[[Any], Any]:
-    return lambda value: value if isinstance(value, int | float) else default
+    return lambda value: value if _is_number(value) else default
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def _blob(value: Any) -> Any:

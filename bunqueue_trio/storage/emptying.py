@@ -1,4 +1,4 @@
-"""The part of Obliterate that only the file can do: completed jobs and dead letters of a queue, found by its name."""
+"""The part of Obliterate that only the file can do: completed jobs, dead letters and groups, found by the queue."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -13,13 +13,16 @@ _DELETIONS: Final = (
     f"DELETE FROM bqt_jobs WHERE job_id IN ({_COMPLETED})",
     "DELETE FROM jobs WHERE queue = ?1 AND state = 'completed'",
     "DELETE FROM dlq WHERE queue = ?1",
+    "DELETE FROM bqt_series WHERE queue = ?1",
+    "DELETE FROM bqt_groups WHERE queue = ?1",
 )
 _NAMED: Final = ListStatement("SELECT id, queue FROM jobs WHERE id IN ({ids}) AND state = 'completed'")
 _REMEMBER: Final = "INSERT OR IGNORE INTO bqt_finished(job_id) VALUES (?)"
 
 
 def empty(connection: apsw.Connection, queue: str, named: Sequence[str]) -> list[str]:
-    """Delete the completed jobs of *queue*, with all they have, and its dead letters; part of a transaction.
+    """Delete the completed jobs of *queue*, with all they have, its dead letters, what was counted of it and the
+    settings of its groups; part of a transaction.
 
     Args:
         named: ids on which unfinished jobs depend.

@@ -6,10 +6,11 @@ Source: persistence, "DLQ entry" and "Recovery at start" 5.
 from typing import Any, Final
 
 import msgspec
-from msgspec import MsgspecError, Raw, Struct
+from msgspec import UNSET, MsgspecError, Raw, Struct
 
 from bunqueue_trio.model.entries import AttemptRecord, DlqEntry
 from bunqueue_trio.model.job import JobRecord, TimelineEntry
+from bunqueue_trio.model.naming import classed
 from bunqueue_trio.storage.decoding import UNREADABLE, timeline_from
 from bunqueue_trio.storage.payloads import EMPTY_MAP, NULL, UNDEFINED, without_wide_integers
 
@@ -45,9 +46,12 @@ def entry_from_blob(blob: bytes) -> DlqEntry | None:
         msgspec.msgpack.decode(blob, type=Raw)
         blob = without_wide_integers(blob)
         try:
-            return _strict.decode(blob)
+            entry = _strict.decode(blob)
         except MsgspecError:
             return _lenient_entry(blob)
+        if entry.job.own_name is not UNSET:
+            entry.job = classed(entry.job)
+        return entry
     except UNREADABLE:
         return None
 
@@ -83,7 +87,7 @@ def _lenient_job(cell: Raw, entered_at: float) -> JobRecord | None:
     values.setdefault("last_heartbeat", created_at)
     if "timeline" not in values and "timeline" in cells:
         values["timeline"] = _timeline(cells["timeline"])
-    return JobRecord(**values)
+    return classed(JobRecord(**values))
 
 
 def _timeline(cell: Raw) -> tuple[TimelineEntry, ...]:

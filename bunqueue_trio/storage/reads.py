@@ -4,6 +4,7 @@ Source: R55-R69; persistence, "Recovery at start", PD-2, PD-25.
 """
 
 import json
+import math
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
@@ -14,15 +15,26 @@ from msgspec.structs import replace
 
 from bunqueue_trio.errors import CorruptDatabaseError
 from bunqueue_trio.model.entries import CompletedJob, DlqEntry, QueueSettings
+from bunqueue_trio.model.grouping import GroupSettings
 from bunqueue_trio.model.job import JobRecord
 from bunqueue_trio.storage import faults
 from bunqueue_trio.storage.batch import FULL_COLUMNS, SETTINGS_COLUMNS
-from bunqueue_trio.storage.decoding import PlainDecoder, StoredJob, job_from_row, policy_from_blob, settings_from_row
+from bunqueue_trio.storage.decoding import (
+    PlainDecoder,
+    StoredJob,
+    group_settings_from_blob,
+    job_from_row,
+    policy_from_blob,
+    settings_from_row,
+)
 from bunqueue_trio.storage.letters import entry_from_blob
 from bunqueue_trio.storage.payloads import checked_payload
+from bunqueue_trio.storage.records import NAME_ALONE
 from bunqueue_trio.storage.statements import ListStatement
 
 PAGE_ROWS: Final = 10_000
+_BEFORE_ALL: Final = (-math.inf, -(1 << 63))
+"""A moment and a row number."""
 ROWS_AT_ONCE: Final = 100  # of a list: few enough that large ones can be given up in time
 
 _JOB: Final = f"SELECT {', '.join(f'jobs.{name}' for name in FULL_COLUMNS)}, bqt_jobs.extra"
@@ -42,14 +54,17 @@ PENDING_ROWIDS: Final = "SELECT rowid FROM jobs WHERE state IN ('waiting', 'dela
 PENDING: Final = (
     f"{_JOB} FROM json_each(?) AS page CROSS JOIN jobs ON jobs.rowid = page.value {_SIDE} LIMIT {PAGE_ROWS}"
 )
-# Most waiting jobs have no option at all: for them a third of the columns says everything, in a third of the time.
+# Most waiting jobs have no option at all, though perhaps a name: for them a third of the columns says everything, in a
+# third of the time.
 PLAIN_PENDING: Final = (
     "SELECT jobs.rowid, jobs.id, jobs.queue, jobs.data, jobs.priority, jobs.created_at, jobs.run_at, jobs.custom_id,"
-    " jobs.timeline, jobs.state, started_at IS NULL AND completed_at IS NULL AND attempts = 0 AND max_attempts = 3"
+    " jobs.timeline, jobs.state, bqt_jobs.extra,"
+    " started_at IS NULL AND completed_at IS NULL AND attempts = 0 AND max_attempts = 3"
     " AND backoff = 1000 AND ttl IS NULL AND timeout IS NULL AND unique_key IS NULL AND depends_on IS NULL"
     " AND parent_id IS NULL AND children_ids IS NULL AND tags IS NULL AND lifo = 0 AND group_id IS NULL"
     " AND progress = 0 AND remove_on_complete = 0 AND remove_on_fail = 0 AND stall_timeout IS NULL"
-    " AND last_heartbeat IS NULL AND stall_count = 0 AND stacktrace IS NULL AND bqt_jobs.extra IS NULL"
+    " AND last_heartbeat IS NULL AND stall_count = 0 AND stacktrace IS NULL"
+    f" AND (bqt_jobs.extra IS NULL OR substr(bqt_jobs.extra, 1, {len(NAME_ALONE)}) = x'{NAME_ALONE.hex()}')"
     " AND typeof(jobs.id) = 'text' AND typeof(queue) = 'text' AND typeof(data) = 'blob'"
     " AND typeof(priority) = 'integer' AND typeof(created_at) = 'integer' AND typeof(run_at) = 'integer'"
     " AND typeof(custom_id) IN ('text', 'null') AND typeof(timeline) = 'blob'"
@@ -62,6 +77,10 @@ LETTERS: Final = (
 )
 SETTINGS: Final = (
     f"SELECT {', '.join(SETTINGS_COLUMNS)} FROM queue_state WHERE name > ? ORDER BY name LIMIT {PAGE_ROWS}"
+)
+GROUPS: Final = (
+    "SELECT queue, group_id, settings FROM bqt_groups WHERE (queue, group_id) > (?, ?)"
+    f" ORDER BY queue, group_id LIMIT {PAGE_ROWS}"
 )
 POLICIES: Final = (
     "SELECT queue, dlq_config FROM bqt_queues WHERE queue > ? AND dlq_config IS NOT NULL ORDER BY queue"
@@ -89,11 +108,16 @@ _COMPLETED_OF_QUEUE: Final = (
     "SELECT created_at, id, rowid FROM jobs WHERE queue = ? AND state = 'completed'{} ORDER BY created_at, id"
     " LIMIT ? OFFSET ?"
 )
+_NEWEST_OF_QUEUE: Final = _COMPLETED_OF_QUEUE.replace("BY created_at, id", "BY created_at DESC, id DESC")
 _OLDEST_OF_QUEUE: Final = (
     "SELECT id FROM jobs INDEXED BY bqt_completed_of_queue WHERE queue = ? AND state = 'completed'"
     " AND completed_at <= ?{} ORDER BY completed_at, rowid LIMIT ?"
 )
+_RESULTS: Final = (
+    "SELECT job_id, result FROM json_each(?) AS page CROSS JOIN job_results ON job_results.job_id = page.value"
+)
 _NOT_OVER: Final = " AND id NOT IN (SELECT value FROM json_each(?))"
+_SERIES: Final = "SELECT slot, minute, {kind}, {kind}_at FROM bqt_series WHERE queue = ?"
 MAX_ROWID: Final = "SELECT max(rowid) FROM jobs"
 
 # An active row with a result is the trace of an interrupted ACK elsewhere: it runs again, so it is not done (PD-2).
@@ -110,7 +134,7 @@ def active_jobs(connection: apsw.Connection) -> Iterator[StoredJob]:
     """Jobs that were active, oldest start first. The caller must not write to ``jobs`` meanwhile."""
     for row in _pages(connection, ACTIVE_UNSTARTED, (-(1 << 63),), lambda row: (row[0],)):
         yield job_from_row(row)
-    for row in _pages(connection, ACTIVE_STARTED, (-1e308, 0), lambda row: (row[7], row[0])):
+    for row in _pages(connection, ACTIVE_STARTED, _BEFORE_ALL, lambda row: (row[7], row[0])):
         yield job_from_row(row)
 
 
@@ -142,7 +166,7 @@ def letter_ids(connection: apsw.Connection) -> set[str]:
 def letters(connection: apsw.Connection) -> Iterator[tuple[str, DlqEntry | None, str]]:
     """Dead letters, oldest first: queue, entry, job id. The entry is None where it cannot be read; its row stays."""
     for queue, blob, job_id, _entered_at, _row in _pages(
-        connection, LETTERS, (-1e308, 0), lambda row: (row[3], row[4])
+        connection, LETTERS, _BEFORE_ALL, lambda row: (row[3], row[4])
     ):
         yield queue, entry_from_blob(blob), job_id
 
@@ -156,6 +180,14 @@ def queue_settings(connection: apsw.Connection) -> Iterator[tuple[str, QueueSett
         yield name, settings if policy is None else replace(settings, dlq=policy)
     for name, policy in policies.items():
         yield name, QueueSettings(dlq=policy)
+
+
+def group_settings(connection: apsw.Connection) -> Iterator[tuple[str, str, GroupSettings]]:
+    """Settings of named groups: queue, group, settings. One that cannot be read is left out; its row stays."""
+    for queue, group_id, blob in _pages(connection, GROUPS, ("", ""), lambda row: (row[0], row[1])):
+        settings = group_settings_from_blob(blob)
+        if settings is not None:
+            yield queue, group_id, settings
 
 
 def cron_names(connection: apsw.Connection) -> dict[str, str]:
@@ -266,6 +298,11 @@ def oldest_completed(connection: apsw.Connection, before_ms: float | None, limit
     return list(_rows(connection, OLDEST_COMPLETED, (after_all, limit)))
 
 
+def series(connection: apsw.Connection, queue: str, kind: str) -> list[tuple[int, int, int, float | None]]:
+    """What has ended in a queue, ``completed`` or ``failed``: slot, minute, count and the time of the last one."""
+    return list(_rows(connection, _SERIES.format(kind=kind), (queue,)))
+
+
 def oldest_of_queue(
     connection: apsw.Connection, queue: str, *, until_ms: float, limit: int, over: list[str]
 ) -> list[str]:
@@ -275,10 +312,10 @@ def oldest_of_queue(
 
 
 def completed_keys(
-    connection: apsw.Connection, queue: str, *, limit: int, offset: int, over: list[str]
+    connection: apsw.Connection, queue: str, *, limit: int, offset: int, over: list[str], newest_first: bool = False
 ) -> list[tuple[float, str, int]]:
     """(createdAt, id, rowid) of completed jobs of a queue in that order, without those of *over*. Index only."""
-    sql, listed = _without(_COMPLETED_OF_QUEUE, over)
+    sql, listed = _without(_NEWEST_OF_QUEUE if newest_first else _COMPLETED_OF_QUEUE, over)
     return list(_rows(connection, sql, (queue, *listed, limit, offset)))
 
 
@@ -293,6 +330,22 @@ def records_at(connection: apsw.Connection, rowids: list[int], max_bytes: int) -
             if size > max_bytes:
                 return None
     return records
+
+
+def results_of(connection: apsw.Connection, ids: list[str], max_bytes: int) -> dict[str, Raw] | None:
+    """The results that jobs of these ids have; None when they are more than *max_bytes*, of which no more is read."""
+    results: dict[str, Raw] = {}
+    size = 0
+    for start in range(0, len(ids), ROWS_AT_ONCE):
+        for job_id, blob in _rows(connection, _RESULTS, (json.dumps(ids[start : start + ROWS_AT_ONCE]),)):
+            result = checked_payload(blob)
+            if result is None:
+                continue
+            results[job_id] = result
+            size += len(result)
+            if size > max_bytes:
+                return None
+    return results
 
 
 def _without(sql: str, over: list[str]) -> tuple[str, tuple[str, ...]]:

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from bunqueue_trio.model.entries import DlqEntry, DlqPolicy, QueueSettings
+from bunqueue_trio.model.grouping import GroupSettings
 from bunqueue_trio.model.job import (
     DEFAULT_STACK_TRACE_LIMIT,
     BackoffConfig,
@@ -26,6 +27,10 @@ from bunqueue_trio.storage.payloads import without_wide_integers
 NO_MESSAGE: Final = Raw(b"")
 DEFAULT_RATE_WINDOW_MS: Final = 1_000
 
+MINUTE_MS: Final = 60_000
+SERIES_SLOTS: Final = 20_160
+TOTAL_SLOT: Final = -1
+
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -33,8 +38,8 @@ class JobExtra(Struct, rename="camel", omit_defaults=True, gc=False):
     """What the columns of ``jobs`` cannot hold; the blob of ``bqt_jobs``. Keys at their default are left out.
 
     ``progress_message`` is msgpack of any value, kept as it came, and empty when there is none, because msgspec
-    decodes no ``Raw | None``; ``key_expires_at`` is epoch ms. ``auto_retries`` to ``has_result``, and ``met``, are a
-    `Past`.
+    decodes no ``Raw | None``; ``key_expires_at`` is epoch ms. ``auto_retries`` to ``has_result``, ``met`` and
+    ``is_parked_again`` are a `Past`. ``name`` is that of a job that was pushed with one beside its data.
     """
 
     backoff_config: BackoffConfig | None = None
@@ -60,9 +65,13 @@ class JobExtra(Struct, rename="camel", omit_defaults=True, gc=False):
     failed_children: dict[str, str] = {}
     ignored_children: dict[str, str] = {}
     met: tuple[str, ...] = ()
+    name: str | None = None
+    is_parked_again: bool = False
 
 
 NO_EXTRA: Final = JobExtra()
+NAME_ALONE: Final = b"\x81\xa4name"
+"""How the blob of a job begins that has a name and nothing else."""
 
 
 class _TimelineCache:
@@ -203,12 +212,18 @@ def extra_blob(
         key_expires_at,
         is_from_cron,
     )
+    extra.name = record.name
     if past is not None:
         extra.auto_retries, extra.auto_retried_at = past.auto_retries, past.auto_retried_at
-        extra.has_result, extra.met = past.has_result, past.met
+        extra.has_result, extra.met, extra.is_parked_again = past.has_result, past.met, past.is_parked_again
     if child_failures is not None:
         extra.failed_children, extra.ignored_children = child_failures.failed, child_failures.ignored
     return None if extra == NO_EXTRA else _encode(extra)
+
+
+def name_blob(name: str) -> bytes:
+    """The same blob for a job that has a name and no options."""
+    return NAME_ALONE + _encode(name)
 
 
 def entry_blob(entry: DlqEntry) -> bytes:
@@ -222,6 +237,11 @@ def entry_blob(entry: DlqEntry) -> bytes:
 def policy_blob(policy: DlqPolicy) -> bytes:
     """The cell ``bqt_queues.dlq_config``: the map of GetDlqConfig, whole."""
     return _encode(policy)
+
+
+def group_blob(settings: GroupSettings) -> bytes:
+    """The cell ``bqt_groups.settings``."""
+    return _encode(settings)
 
 
 def settings_row(queue: str, settings: QueueSettings) -> Row:
@@ -243,3 +263,15 @@ def settings_row(queue: str, settings: QueueSettings) -> Row:
         stall.max_stalls,
         stall.grace_period,
     )
+
+
+def series_rows(queue: str, completed: int, failed: int, wall_ms: float) -> tuple[Row, Row]:
+    """The rows by which what ended in a queue at that time is counted, after `batch.SERIES_COLUMNS`.
+
+    The slots of the minutes are used in turn: so there are never more of them than are kept.
+    """
+    minute = int(wall_ms // MINUTE_MS)
+    completed_at = wall_ms if completed else None
+    failed_at = wall_ms if failed else None
+    in_all = (queue, TOTAL_SLOT, 0, completed, failed, completed_at, failed_at)
+    return in_all, (queue, minute % SERIES_SLOTS, minute, completed, failed, None, None)

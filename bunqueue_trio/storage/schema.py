@@ -1,4 +1,4 @@
-"""The tables of the file: those of the reference server, name by name, and four of our own beside them.
+"""The tables of the file: those of the reference server, name by name, and a few of our own beside them.
 
 Files go both ways between the two servers. Hence the version stays 21, columns are addressed by name always, and
 whatever else we store lives in ``bqt_`` tables, which the reference does not look at.
@@ -125,10 +125,17 @@ SIDE_TABLES: Final[dict[str, str]] = {
     "bqt_jobs": "job_id TEXT PRIMARY KEY, extra BLOB NOT NULL",
     "bqt_finished": "job_id TEXT PRIMARY KEY",
     "bqt_queues": "queue TEXT PRIMARY KEY, dlq_config BLOB",
+    "bqt_series": (
+        "queue TEXT NOT NULL, slot INTEGER NOT NULL, minute INTEGER NOT NULL, completed INTEGER NOT NULL,"
+        " failed INTEGER NOT NULL, completed_at INTEGER, failed_at INTEGER, PRIMARY KEY(queue, slot)"
+    ),
+    "bqt_groups": "queue TEXT, group_id TEXT, settings BLOB NOT NULL, PRIMARY KEY(queue, group_id)",
+    "bqt_crons": "name TEXT PRIMARY KEY, job_name TEXT NOT NULL",
     "bqt_meta": "key TEXT PRIMARY KEY, value BLOB NOT NULL",
 }
 """Our own: what no column of the reference can hold, completed ids whose row is gone though dependents still need
-them, policies per queue, and a few named values."""
+them, policies per queue, how many jobs of a queue ended in each minute, settings of named groups, the names of the jobs
+of crons, and a few named values."""
 
 _ADDED_LATER: Final[dict[str, frozenset[str]]] = {
     "jobs": frozenset({"timeline", "stacktrace", "stall_count"}),

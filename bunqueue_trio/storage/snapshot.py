@@ -8,11 +8,14 @@ from msgspec import UNSET, Struct
 
 from bunqueue_trio.model.changes import Changes, Dirty
 from bunqueue_trio.model.entries import DEFAULT_SETTINGS, QueueSettings
-from bunqueue_trio.model.job import ChildFailures, Job, JobRecord, JobState, TimelineEntry, replace
+from bunqueue_trio.model.grouping import DEFAULT_GROUP_SETTINGS, GroupSettings
+from bunqueue_trio.model.job import KEY_GIVEN_UP, ChildFailures, Job, JobRecord, JobState, TimelineEntry, replace
 from bunqueue_trio.model.transitions import (
     Amendment,
     CompletedRemoval,
     CronChange,
+    CronNews,
+    GroupChange,
     Removal,
     SettingsChange,
     Transition,
@@ -47,6 +50,7 @@ def take_snapshot(changes: Changes, wall_ms: float) -> Snapshot:
     batch = Batch(needs_sync=changes.needs_sync, row_count=changes.row_count)
     marks: list[Mark] = []
     settings: dict[str, QueueSettings] = {}
+    groups: dict[tuple[str, str], GroupSettings] = {}
     for change in changes.staged:
         if isinstance(change, Transition):
             if change.doomed_by is not None and change.is_doomed:
@@ -55,17 +59,17 @@ def take_snapshot(changes: Changes, wall_ms: float) -> Snapshot:
                 _write_transition(batch, marks, change, wall_ms)
         elif isinstance(change, SettingsChange):
             settings[change.queue] = change.settings
+        elif isinstance(change, GroupChange):
+            groups[(change.queue, change.group_id)] = change.settings
         elif isinstance(change, Removal):
             _write_removal(batch, marks, change)
             if change.is_whole:
                 settings[change.queue] = DEFAULT_SETTINGS
+                groups = {key: value for key, value in groups.items() if key[0] != change.queue}
         elif isinstance(change, Amendment):
             batch.links.append(records.link_row(change.record))
         elif isinstance(change, CronChange):
-            if change.job is None:
-                batch.crons_gone.append(change.name)
-            else:
-                batch.crons.append(cron_row(change.job))
+            _write_cron(batch, change)
         elif isinstance(change, CompletedRemoval):
             batch.deleted += change.ids
             batch.finished += change.kept_ids
@@ -77,15 +81,24 @@ def take_snapshot(changes: Changes, wall_ms: float) -> Snapshot:
             job.is_stored = True
             record = job.record
             batch.plain.append(records.plain_row(record, job.seq, _queued_name(record, wall_ms)))
+            if record.own_name is not UNSET:
+                batch.extras.append((record.id, records.name_blob(record.own_name)))
         elif job.dirty:
             _write_job(batch, marks, job, wall_ms)
     for name, value in settings.items():
         _write_settings(batch, name, value)
+    for (name, group_id), group in groups.items():
+        if group == DEFAULT_GROUP_SETTINGS:
+            batch.groups_gone.append((name, group_id))
+        else:
+            batch.groups.append((name, group_id, records.group_blob(group)))
     ended = _ended_ids(changes) if changes.letters else set()
     for entry in changes.letters.values():
         if entry.job.id in ended:
             continue  # its id lives again, or is gone for good, from this very transaction on
         batch.letters.append((entry.job.id, entry.job.queue, records.entry_blob(entry), entry.entered_at))
+    for name, (completed, failed) in changes.ended.items():
+        batch.series += records.series_rows(name, completed, failed, wall_ms)
     batch.reborn += changes.reborn
     batch.deleted += changes.expired
     batch.letters_gone += changes.letters_gone
@@ -103,6 +116,22 @@ def _ended_ids(changes: Changes) -> set[str]:
         elif isinstance(change, Transition) and (change.renews_id or change.kind in ENDS_A_LETTER or change.is_doomed):
             ended.add(change.record.id)
     return ended
+
+
+def _write_cron(batch: Batch, change: CronChange) -> None:
+    job = change.job
+    if job is None:
+        batch.crons_gone.append(change.name)
+        batch.job_names_gone.append(change.name)
+        return
+    batch.crons.append(cron_row(job))
+    if (
+        change.news is CronNews.CREATED or change.news is CronNews.UPDATED
+    ):  # nothing else changes what its jobs are called
+        if job.job_name is None:
+            batch.job_names_gone.append(job.name)
+        else:
+            batch.job_names.append((job.name, job.job_name))
 
 
 def _write_settings(batch: Batch, name: str, settings: QueueSettings) -> None:
@@ -162,6 +191,8 @@ def _write_transition(batch: Batch, marks: list[Mark], change: Transition, wall_
         return
     if change.renews_id:
         batch.reborn.append(record.id)
+    if change.forgets_end:
+        batch.finished_gone.append(record.id)
     if change.kind is TransitionKind.PUBLISH:
         state_name = _queued_name(record, wall_ms)
     elif change.kind is TransitionKind.COMPLETE:
@@ -178,7 +209,7 @@ def _write_transition(batch: Batch, marks: list[Mark], change: Transition, wall_
     else:
         state_name = _queued_name(record, wall_ms)
     failures = change.child_failures if change.kind is TransitionKind.LOOSEN else job.child_failures
-    _write_row(batch, job, record, state_name, dirty, failures)
+    _write_row(batch, job, record, state_name, dirty, failures, change)
 
 
 def _write_rerun(batch: Batch, job: Job, record: JobRecord, wall_ms: float) -> None:
@@ -204,26 +235,39 @@ def _write_job(batch: Batch, marks: list[Mark], job: Job, wall_ms: float) -> Non
 
 
 def _write_row(
-    batch: Batch, job: Job, record: JobRecord, state_name: str, dirty: int, failures: ChildFailures | None
+    batch: Batch,
+    job: Job,
+    record: JobRecord,
+    state_name: str,
+    dirty: int,
+    failures: ChildFailures | None,
+    change: Transition | None = None,
 ) -> None:
-    """The shortest statement that brings the file up to date about one job."""
+    """The shortest statement that brings the file up to date about one job, as it is or as *change* will leave it."""
     if state_name != "active" and record.timeline and _announces_retry(record.timeline[-1]):
         record = replace(record, timeline=record.timeline[:-1])
     if dirty == Dirty.PLAIN and not job.is_stored and state_name == "waiting":
         batch.plain.append(records.plain_row(record, job.seq, state_name))
         job.is_stored = True
+        if record.own_name is not UNSET:
+            batch.extras.append((record.id, records.name_blob(record.own_name)))
         return
+    if not job.is_stored and record.own_name is not UNSET:
+        dirty |= Dirty.FULL  # a plain job has nothing in the side table but its name
     if job.is_stored and not dirty & Dirty.FULL:
         batch.states.append(records.state_row(record, state_name))
     else:
         batch.full.append(records.full_row(record, job.seq, state_name))
         job.is_stored = True
     if dirty & (Dirty.FULL | Dirty.EXTRA):
+        gives_up_key = change is not None and (
+            change.frees_key or (change.kind is TransitionKind.PARK and record.unique_key is not None)
+        )
         blob = records.extra_blob(
             record,
-            key_expires_at=job.key_expires_at,
+            key_expires_at=KEY_GIVEN_UP if gives_up_key else job.key_expires_at,
             is_from_cron=job.is_from_cron,
-            past=job.past,
+            past=job.past if change is None or change.past is UNSET else change.past,
             child_failures=failures,
         )
         if blob is not None or dirty & Dirty.EXTRA:

@@ -21,6 +21,7 @@ from bunqueue_trio.storage.batch import (
     FULL_COLUMNS,
     LINK_COLUMNS,
     PLAIN_COLUMNS,
+    SERIES_COLUMNS,
     SETTINGS_COLUMNS,
     STATE_COLUMNS,
     Batch,
@@ -122,7 +123,24 @@ _LETTERS = _RowStatement("dead letter of job", "INSERT INTO dlq(job_id, queue, e
 _EXTRAS = _RowStatement("options of job", *_upsert("bqt_jobs", ("job_id", "extra"), "job_id"))
 _SETTINGS = _RowStatement("settings of queue", *_upsert("queue_state", SETTINGS_COLUMNS, "name"))
 _POLICIES = _RowStatement("policy of queue", *_upsert("bqt_queues", ("queue", "dlq_config"), "queue"))
+_SERIES = _RowStatement(
+    "series of queue",
+    f"INSERT INTO bqt_series({', '.join(SERIES_COLUMNS)}) VALUES ",
+    len(SERIES_COLUMNS),
+    " ON CONFLICT(queue, slot) DO UPDATE SET minute = excluded.minute,"
+    " completed = excluded.completed + iif(minute = excluded.minute, completed, 0),"
+    " failed = excluded.failed + iif(minute = excluded.minute, failed, 0),"
+    " completed_at = coalesce(excluded.completed_at, completed_at),"
+    " failed_at = coalesce(excluded.failed_at, failed_at)",
+)
+_GROUPS = _RowStatement(
+    "settings of group",
+    *_upsert("bqt_groups", ("queue", "group_id", "settings"), "queue, group_id", fixed=("queue", "group_id")),
+    id_index=1,
+)
+_DELETE_GROUP = "DELETE FROM bqt_groups WHERE queue = ? AND group_id = ?"
 _CRONS = _RowStatement("cron", *_upsert("cron_jobs", CRON_COLUMNS, "name"))
+_JOB_NAMES = _RowStatement("job name of cron", *_upsert("bqt_crons", ("name", "job_name"), "name"))
 _FINISHED = _RowStatement("finished job", "INSERT OR IGNORE INTO bqt_finished(job_id) VALUES ", 1)
 
 _REBORN = ListStatement("DELETE FROM jobs WHERE id IN ({ids}) RETURNING queue, state")
@@ -134,6 +152,7 @@ _DELETE_SETTINGS = ListStatement("DELETE FROM queue_state WHERE name IN ({ids})"
 _DELETE_POLICIES = ListStatement("DELETE FROM bqt_queues WHERE queue IN ({ids})")
 _RERUN = ListStatement("DELETE FROM jobs WHERE id IN ({ids}) AND state = 'completed' RETURNING id")
 _DELETE_CRONS = ListStatement("DELETE FROM cron_jobs WHERE name IN ({ids})")
+_DELETE_JOB_NAMES = ListStatement("DELETE FROM bqt_crons WHERE name IN ({ids})")
 _DELETE_FINISHED = ListStatement("DELETE FROM bqt_finished WHERE job_id IN ({ids})")
 
 
@@ -226,9 +245,17 @@ def _write(connection: apsw.Connection, batch: Batch, missing: Sequence[str]) ->
     _POLICIES.run(connection, batch.policies)
     if batch.policies_gone:
         _DELETE_POLICIES.run(connection, batch.policies_gone)
+    if batch.series:
+        _SERIES.run(connection, batch.series)
+    _GROUPS.run(connection, batch.groups)
+    if batch.groups_gone:
+        connection.executemany(_DELETE_GROUP, batch.groups_gone)
     _CRONS.run(connection, batch.crons)
     if batch.crons_gone:
         _DELETE_CRONS.run(connection, batch.crons_gone)
+    _JOB_NAMES.run(connection, batch.job_names)
+    if batch.job_names_gone:
+        _DELETE_JOB_NAMES.run(connection, batch.job_names_gone)
     if batch.finished:
         _FINISHED.run(connection, [(job_id,) for job_id in batch.finished])
     if batch.finished_gone:
@@ -236,7 +263,7 @@ def _write(connection: apsw.Connection, batch: Batch, missing: Sequence[str]) ->
 
 
 def sweep_side_rows(connection: apsw.Connection) -> int:
-    """Delete our rows of jobs that no longer exist, left over when another server has used the file.
+    """Delete our rows of jobs and crons that no longer exist, left over when another server has used the file.
 
     Returns:
         How many were deleted.
@@ -246,8 +273,10 @@ def sweep_side_rows(connection: apsw.Connection) -> int:
 
     Cost: a pass over the side table, a look-up each. For recovery.
     """
+    before = connection.total_changes()
     try:
         connection.execute("DELETE FROM bqt_jobs WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.id = bqt_jobs.job_id)")
+        connection.execute("DELETE FROM bqt_crons WHERE name NOT IN (SELECT name FROM cron_jobs)")
     except apsw.Error as error:
         raise faults.from_apsw(error) from error
-    return connection.changes()
+    return connection.total_changes() - before

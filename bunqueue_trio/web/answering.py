@@ -6,11 +6,13 @@ from inspect import isawaitable
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 from quart import Response, request
 from quart_trio import QuartTrio
 
 from bunqueue_trio.errors import AuthError, ValidationError
-from bunqueue_trio.model.replies import ErrorReply
+from bunqueue_trio.model.replies import ErrorReply, ResultReply
+from bunqueue_trio.protocol.codec import encode_reply
 from bunqueue_trio.protocol.json_bodies import INVALID_BODY, command_of, json_of, object_of
 from bunqueue_trio.server.answering import INTERNAL_ERROR, Request
 from bunqueue_trio.server.broker import Broker
@@ -70,8 +72,12 @@ class CommandRoutes:
         # From here on the response's way out decides: what was pulled is kept, or goes back.
         hand_over(request.scope, asking)
         reply = await asking.carry_out()
+        body = asking.body
+        if isinstance(reply, ResultReply) and reply.result is UNSET:
+            reply.result = None  # Wire: over HTTP what is absent is null
+            body = encode_reply(reply)[1]
         try:
-            text = await off_loop(len(asking.body), lambda: json_of(asking.body))
+            text = await off_loop(len(body), lambda: json_of(body))
         except Exception:
             asking.give_back()  # the client will see an error, and no job
             raise

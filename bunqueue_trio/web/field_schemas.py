@@ -21,6 +21,7 @@ FLAG: Final[Schema] = {"type": "boolean"}
 TEXTS: Final[Schema] = {"type": "array", "items": TEXT}
 NULLS: Final[Schema] = {"type": "array", "items": {"type": ["string", "null"]}}
 OBJECT: Final[Schema] = {"type": "object"}
+JOB_NAME: Final[Schema] = {"type": "string", "minLength": 1, "maxLength": 256}
 
 
 def _number(minimum: float, maximum: float | None = None, about: str = "", kind: str = "number") -> Schema:
@@ -60,8 +61,8 @@ _REPEAT: Final[Schema] = {
 }
 _ENTRY: Final[Schema] = {
     "type": "object",
-    "properties": {"data": ANY, "customId": TEXT, "priority": _whole(-1_000_000, 1_000_000)},
-    "required": ["data"],
+    "properties": {"name": JOB_NAME, "data": ANY, "customId": TEXT, "priority": _whole(-1_000_000, 1_000_000)},
+    "anyOf": [{"required": ["data"]}, {"required": ["name"]}],
     "description": "An entry has the options of a push under their names on the wire: `maxAttempts`, `customId`.",
 }
 
@@ -94,6 +95,7 @@ FIELDS: Final[dict[str, Schema]] = {
     "immediately": FLAG,
     "includeJobs": {"enum": ["true", "false"]},
     "jobId": TEXT,
+    "jobName": {**JOB_NAME, "description": "the name of the jobs that it makes"},
     "jobOptions": OBJECT,
     "jobs": {"type": "array", "items": _ENTRY},
     "level": {"enum": ["info", "warn", "error"]},
@@ -147,6 +149,7 @@ SPECIAL: Final[dict[tuple[type, str], Schema]] = {
     (c.PullBatch, "timeout"): _number(0, 60_000, "ms to wait for a job"),
     (c.PullBatch, "count"): _whole(1, 1_000),
     (c.WaitJob, "timeout"): _number(0, 600_000, "ms to wait for the end of the job"),
+    (c.Push, "name"): {**JOB_NAME, "description": "the name of the job, beside its data"},
     (c.RateLimit, "limit"): _number(1),
     (c.SetConcurrency, "limit"): _whole(1, None, "another name for `concurrency`"),
     (c.RegisterWorker, "concurrency"): _number(1),
@@ -154,7 +157,6 @@ SPECIAL: Final[dict[tuple[type, str], Schema]] = {
 """Where it is not what it is elsewhere."""
 
 REQUIRED: Final[dict[type, tuple[str, ...]]] = {
-    c.Push: ("data",),
     c.PushBatch: ("jobs",),
     c.AckBatch: ("ids",),
     c.ExtendLocks: ("ids",),
@@ -172,6 +174,9 @@ REQUIRED: Final[dict[type, tuple[str, ...]]] = {
     c.RegisterWorker: ("name",),
 }
 """Fields without which a command is refused."""
+
+EITHER: Final[dict[type, tuple[str, ...]]] = {c.Push: ("data", "name")}
+"""Fields of which one has to be there."""
 
 
 def schema_of(kind: type, field: str) -> Schema:

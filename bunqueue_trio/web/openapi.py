@@ -16,8 +16,9 @@ from bunqueue_trio import __version__
 from bunqueue_trio.model import commands as c
 from bunqueue_trio.model import cron_replies, flow_replies, replies
 from bunqueue_trio.model.health import HealthReport
+from bunqueue_trio.model.job import ReadRecord
 from bunqueue_trio.server.overviews import Overviews
-from bunqueue_trio.web.field_schemas import REQUIRED, schema_of
+from bunqueue_trio.web.field_schemas import EITHER, REQUIRED, schema_of
 from bunqueue_trio.web.routes import OPENAPI, ROUTES, Body, Route
 
 Schema = dict[str, Any]
@@ -151,6 +152,8 @@ def _body(route: Route) -> Schema:
     required = REQUIRED.get(route.kind, ())
     if required:
         schema["required"] = list(required)
+    if route.kind in EITHER:
+        schema["anyOf"] = [{"required": [name]} for name in EITHER[route.kind]]
     return {"required": route.body is Body.REQUIRED, "content": {"application/json": {"schema": schema}}}
 
 
@@ -189,8 +192,11 @@ def _probe(path: str, about: str, answers: Schema) -> Schema:
 
 
 def _components() -> dict[str, Schema]:
-    shown = [*{replies.Reply, replies.ErrorReply, HealthReport, *REPLIES.values()}]
+    shown = [*{replies.Reply, replies.ErrorReply, HealthReport, ReadRecord, *REPLIES.values()}]
     _, components = msgspec.json.schema_components(shown, ref_template=_TEMPLATE)
+    # Where a job is shown it may be in the longer form; a named one may have no data.
+    components["JobRecord"]["properties"] = components.pop("ReadRecord")["properties"]
+    components["JobRecord"]["required"].remove("data")
     for component in components.values():
         component.get("properties", {}).pop("reqId", None)  # nothing that HTTP knows
         if "description" in component:

@@ -205,11 +205,12 @@ _ID: Final = {"id": "id"}
 _PAGE: Final = ("limit", "offset")
 _PUSH_FIELDS: Final = (
     "data", "priority", "delay", "backoff", "timeout", "jobId", "removeOnComplete", "removeOnFail", "durable", "ttl",
-    "uniqueKey", "groupId", "dependsOn", "tags", "lifo", "repeat", "receipt",
+    "uniqueKey", "groupId", "dependsOn", "tags", "lifo", "repeat", "receipt", "name",
 )  # fmt: skip
 _CRON_FIELDS: Final = (
     "name", "queue", "data", "schedule", "repeatEvery", "priority", "maxLimit", "timezone", "uniqueKey", "dedup",
     "skipMissedOnRestart", "immediately", "skipIfNoWorker", "preventOverlap", "jobOptions",
+    "jobName",
 )  # fmt: skip
 _WORKER_FIELDS: Final = ("name", "queues", "concurrency", "workerId", "hostname", "pid", "startedAt")
 

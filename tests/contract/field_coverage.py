@@ -10,22 +10,35 @@ CONTROL = "tests/unit/engine/test_control.py"
 DASHBOARDS = "tests/unit/engine/test_dashboards.py"
 EMPTYING = "tests/unit/engine/test_emptying.py"
 FIELDS_FILE = "tests/unit/engine/test_fields.py"
+FLOW_CHECKS = "tests/unit/test_protocol_flow_entry_checks.py"
+FLOW_PUSHES = "tests/unit/engine/test_flow_admission.py"
+FINISH_OPTIONS = "tests/unit/engine/test_finish_options.py"
+GROUP_COMMANDS = "tests/unit/engine/test_group_commands.py"
+GROUPS = "tests/unit/engine/test_named_groups.py"
+GROUP_SIZES = "tests/unit/engine/test_group_sizes.py"
 FINISHING = "tests/unit/engine/test_finishing.py"
 FLOWS = "tests/unit/engine/test_flows.py"
+LETTER_FILTER = "tests/unit/engine/test_letter_filter.py"
+KEYS = "tests/unit/engine/test_keys.py"
+LIMIT_VIEWS = "tests/unit/engine/test_limit_views.py"
 LEASES = "tests/unit/engine/test_leases.py"
 LETTERS = "tests/unit/engine/test_dead_letters.py"
 LISTS = "tests/unit/engine/test_lists.py"
 LOGS = "tests/unit/engine/test_log_commands.py"
 MOVING = "tests/unit/engine/test_moving.py"
+MOVE_TOKENS = "tests/unit/engine/test_move_tokens.py"
 OPTIONS = "tests/unit/engine/test_push_options.py"
 QUERIES = "tests/unit/engine/test_queries.py"
+RERUNNING = "tests/server/test_rerunning.py"
 RERUNS = "tests/unit/engine/test_reruns.py"
 RUNNING = "tests/unit/engine/test_running.py"
+SERIES = "tests/storage/test_series.py"
 WORKERS = "tests/unit/engine/test_workers.py"
 BROKER = "tests/server/test_broker.py"
 CRONS = "tests/unit/engine/test_crons.py"
 FIRING = "tests/unit/engine/test_cron_firing.py"
 CRON_ROWS = "tests/storage/test_crons.py"
+SUBSCRIBERS = "tests/server/test_event_subscribers.py"
 WEBHOOKS = "tests/server/test_webhook_registry.py"
 
 CHILD_FAILURES = f"{FLOWS}::test_failures_are_read_by_id_and_kept_apart"
@@ -34,6 +47,7 @@ DURABLE = f"{OPTIONS}::test_a_durable_push_or_entry_is_hidden_until_its_commit"
 KNOWN = f"{QUERIES}::test_when_memory_has_let_go_of_jobs_the_file_is_asked"
 LETTER_POLICY = f"{LETTERS}::test_the_policy_is_merged_and_stored"
 LIMITS = f"{MOVING}::test_limits_hold_until_they_are_cleared_and_clearing_wakes_everybody"
+MOVE_TOKEN = f"{MOVE_TOKENS}::test_another_token_is_refused"
 LINES_CLEARED = f"{LOGS}::test_which_lines_are_cleared"
 LINES_SHOWN = f"{LOGS}::test_which_lines_are_shown"
 LINK = "tests/unit/engine/test_linking.py::test_both_learn_of_each_other_whatever_their_states"
@@ -46,18 +60,32 @@ WORKER = f"{WORKERS}::test_a_worker_is_described_in_full"
 WORKER_COUNTERS = f"{WORKERS}::test_a_heartbeat_replaces_the_counters_it_brings"
 LOCK_LENGTH = f"{FIELDS_FILE}::test_the_lock_of_a_pull_lasts_as_long_as_asked"
 
+_OF_GROUP = ("queue", "groupId")
+GROUP_COUNTED = dict.fromkeys(_OF_GROUP, f"{GROUP_COMMANDS}::test_counts_are_those_of_the_group")
+GROUP_CONCURRENCY = dict.fromkeys(_OF_GROUP, f"{GROUP_COMMANDS}::test_concurrency_is_set_shown_and_removed")
+GROUP_RATE = dict.fromkeys(_OF_GROUP, f"{GROUP_COMMANDS}::test_a_rate_limit_is_set_shown_and_removed")
+GROUP_PAUSE = dict.fromkeys(_OF_GROUP, f"{GROUP_COMMANDS}::test_pause_and_resume_say_whether_they_changed_anything")
+
 PUSH_OPTIONS = (
     "data", "priority", "delay", "timeout", "maxAttempts", "backoff", "ttl", "dependsOn", "uniqueKey", "tags",
     "groupId", "lifo", "removeOnComplete", "removeOnFail", "stallTimeout", "timestamp", "stackTraceLimit", "keepLogs",
     "sizeLimit", "childrenIds", "parentId", "repeat", "dedup", "debounceId", "debounceTtl", "failParentOnFailure",
-    "removeDependencyOnFailure", "continueParentOnFailure", "ignoreDependencyOnFailure",
+    "removeDependencyOnFailure", "continueParentOnFailure", "ignoreDependencyOnFailure", "name",
+)  # fmt: skip
+
+SHOWN_OF_FLOW = (
+    "priority", "delay", "timeout", "maxAttempts", "backoff", "ttl", "tags", "groupId", "lifo", "removeOnComplete",
+    "removeOnFail", "stallTimeout", "timestamp", "stackTraceLimit", "keepLogs", "sizeLimit",
+)  # fmt: skip
+POLICIES = (
+    "failParentOnFailure", "removeDependencyOnFailure", "continueParentOnFailure", "ignoreDependencyOnFailure",
 )  # fmt: skip
 
 EVERY_COMMAND = {"reqId": "tests/unit/test_protocol_req_id.py::test_every_command_keeps_its_request_id"}
 """Fields that all commands share."""
 
 IGNORED = {
-    ("Hello", "protocolVersion"): "protocol 2 is the only one there is yet",
+    ("GetGroupsJobsCount", "maxCount"): "the newer server ignores it as well",
     ("Hello", "capabilities"): "no rule hangs on what a client says it can do",
 }
 """Fields that are taken and mean nothing, with the reason."""
@@ -70,22 +98,45 @@ FIELDS: dict[str, dict[str, str]] = {
         "queue": f"{QUERIES}::test_queues_are_listed_in_the_order_of_their_first_use",
         "jobId": f"{QUERIES}::test_only_live_jobs_are_found_by_custom_id",
         "receipt": f"{ADMISSION}::test_a_receipt_tells_level_and_outcome",
+        "groupMaxSize": f"{GROUP_SIZES}::test_a_full_group_refuses_a_push",
     },
     "entry of PUSHB": {
         **dict.fromkeys(PUSH_OPTIONS, f"{OPTIONS}::test_an_option_of_an_entry_shows_in_its_job"),
         "durable": DURABLE,
         "customId": f"{ADMISSION}::test_one_custom_id_twice_in_a_batch_makes_one_job",
+        "groupMaxSize": f"{GROUP_SIZES}::test_a_batch_that_overfills_a_group_is_refused_whole",
     },
     "PUSHB": {
         "queue": f"{ADMISSION}::test_an_empty_batch_makes_the_queue_known",
         "jobs": f"{ADMISSION}::test_one_custom_id_twice_in_a_batch_makes_one_job",
         "receipt": f"{ADMISSION}::test_a_batch_receipt_has_an_outcome_per_entry",
     },
+    "PUSHF": {"jobs": f"{FLOW_PUSHES}::test_the_reply_holds_the_jobs_in_the_order_of_the_request_without_their_states"},
+    "job of PUSHF": {
+        "id": f"{FLOW_PUSHES}::test_jobs_of_one_queue_stand_in_the_order_of_the_request",
+        "queue": f"{FLOW_PUSHES}::test_the_queues_of_a_flow_become_known",
+        "input": f"{FLOW_CHECKS}::test_a_job_must_have_input",
+    },
+    "input of PUSHF": {
+        **dict.fromkeys(SHOWN_OF_FLOW, f"{FLOW_PUSHES}::test_an_option_of_a_flow_shows_in_its_job"),
+        **dict.fromkeys(POLICIES, f"{FLOW_PUSHES}::test_a_policy_of_a_child_shows_in_its_job"),
+        **dict.fromkeys(
+            ("groupMaxSize", "durable", "repeat", "uniqueKey", "dedup", "debounceId", "debounceTtl"),
+            f"{FLOW_CHECKS}::test_an_option_is_checked_in_the_words_of_the_wire",
+        ),
+        **dict.fromkeys(
+            ("data", "dependsOn", "childrenIds", "parentId"),
+            f"{FLOW_PUSHES}::test_the_reply_holds_the_jobs_in_the_order_of_the_request_without_their_states",
+        ),
+        "name": f"{FLOW_PUSHES}::test_a_named_job_shows_its_name_beside_its_data",
+        "customId": f"{FLOW_PUSHES}::test_only_a_job_that_asks_for_it_is_found_by_its_custom_id",
+    },
     "PULL": {
         "queue": f"{LEASES}::test_a_pull_of_an_unknown_queue_finds_nothing_and_makes_none",
         "timeout": f"{BROKER}::test_a_later_pull_never_overtakes_one_that_waits",
         "owner": f"{LEASES}::test_an_owner_gets_a_token_shaped_like_a_uuid",
         "lockTtl": LOCK_LENGTH,
+        "group": f"{GROUPS}::test_a_window_starts_with_its_first_hand_out_and_counts_pulls_with_limits",
         "detach": f"{LEASES}::test_only_a_detached_pull_without_owner_outlives_its_connection",
     },
     "PULLB": {
@@ -93,17 +144,20 @@ FIELDS: dict[str, dict[str, str]] = {
         "count": f"{LEASES}::test_a_batch_pull_stops_at_the_concurrency_limit",
         "timeout": f"{BROKER}::test_stopping_answers_parked_pulls_with_nothing_and_hands_out_no_more",
         "owner": f"{LEASES}::test_a_batch_pull_pairs_jobs_and_tokens",
+        "group": f"{GROUPS}::test_concurrency_counts_the_active_jobs_of_each_group",
         "lockTtl": LOCK_LENGTH,
     },
     "ACK": {
         "id": f"{FINISHING}::test_the_token_of_a_pull_that_a_crash_erased_completes_the_waiting_job",
         "result": f"{QUERIES}::test_results",
         "token": f"{FINISHING}::test_a_token_that_nobody_was_given_completes_no_waiting_job",
+        "removeOnComplete": f"{FINISH_OPTIONS}::test_an_ack_may_remove_its_job",
     },
     "ACKB": {
         "ids": f"{FINISHING}::test_results_pair_up_with_ids",
         "tokens": f"{FINISHING}::test_the_same_rules_hold_in_a_batch",
         "results": f"{FINISHING}::test_results_pair_up_with_ids",
+        "removeOnCompletes": f"{FINISH_OPTIONS}::test_removals_of_a_batch_pair_up_with_its_ids",
     },
     "FAIL": {
         "id": f"{FINISHING}::test_an_unrecoverable_failure_is_final",
@@ -111,6 +165,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "token": f"{LEASES}::test_tokens_differ_after_the_wall_clock_went_back",
         "unrecoverable": f"{FINISHING}::test_an_unrecoverable_failure_is_final",
         "stack": f"{FINISHING}::test_which_stack_is_kept",
+        "removeOnFail": f"{FINISH_OPTIONS}::test_a_final_failure_may_remove_its_job",
     },
     "JobHeartbeat": {
         "id": f"{RUNNING}::test_a_renewal_shows_as_a_heartbeat",
@@ -143,12 +198,22 @@ FIELDS: dict[str, dict[str, str]] = {
     "Dlq": {
         "queue": f"{QUERIES}::test_dead_letters_oldest_first_and_as_many_as_asked_for",
         "count": f"{QUERIES}::test_dead_letters_oldest_first_and_as_many_as_asked_for",
+        "filter": f"{LETTER_FILTER}::test_each_condition",
     },
+    "GetQueueLimits": {
+        "queue": f"{LIMIT_VIEWS}::test_a_rate_limit_and_the_time_until_the_next_token",
+        "maxJobs": f"{LIMIT_VIEWS}::test_fewer_than_asked_about_are_used_up",
+    },
+    "GetDeduplicationJobId": dict.fromkeys(
+        ("queue", "deduplicationId"), f"{KEYS}::test_the_holder_is_shown_also_while_it_runs"
+    ),
+    "GetDlqStats": {"queue": f"{LETTER_FILTER}::test_statistics"},
     "GetJobs": {
         "queue": f"{LISTS}::test_only_jobs_of_the_queue_are_listed",
         "state": f"{LISTS}::test_each_state_has_its_list",
         "offset": f"{LISTS}::test_pages",
         "limit": f"{LISTS}::test_pages",
+        "asc": f"{LISTS}::test_the_newest_come_first_when_asc_is_false_or_zero",
     },
     "GetCountsPerPriority": {"queue": f"{LISTS}::test_queued_jobs_are_counted_by_priority"},
     "GetChildrenValues": {"id": f"{FLOWS}::test_values_of_completed_children_of_any_kind"},
@@ -169,15 +234,24 @@ FIELDS: dict[str, dict[str, str]] = {
     },
     "Promote": {"id": STATES},
     "PromoteJobs": dict.fromkeys(("queue", "count"), f"{MOVING}::test_promote_jobs_takes_the_oldest_and_count_caps_it"),
-    "ChangeDelay": {"id": STATES, "delay": DELAYS},
-    "MoveToDelayed": {"id": DELAYS, "delay": DELAYS},
-    "MoveToWait": {"id": f"{MOVING}::test_move_to_wait_makes_a_job_ready_from_anywhere"},
-    "Discard": {"id": STATES},
+    "ChangeDelay": {"id": STATES, "delay": DELAYS, "token": MOVE_TOKEN},
+    "MoveToDelayed": {"id": DELAYS, "delay": DELAYS, "token": MOVE_TOKEN},
+    "MoveToWait": {"id": f"{MOVING}::test_move_to_wait_makes_a_job_ready_from_anywhere", "token": MOVE_TOKEN},
+    "MoveToWaitingChildren": dict.fromkeys(("id", "token"), MOVE_TOKEN),
+    "Discard": {"id": STATES, "token": MOVE_TOKEN},
     "RetryDlq": {
         "queue": f"{FIELDS_FILE}::test_retry_dlq_by_id_takes_that_one_and_from_its_own_queue_only",
         "jobId": f"{FIELDS_FILE}::test_retry_dlq_by_id_takes_that_one_and_from_its_own_queue_only",
         "count": f"{MOVING}::test_retry_dlq_takes_the_oldest",
+        "filter": f"{LETTER_FILTER}::test_what_the_filter_means_comes_back_in_one_transaction",
     },
+    "RemoveDeduplicationKey": dict.fromkeys(
+        ("queue", "deduplicationId"), f"{KEYS}::test_a_key_that_was_taken_away_is_free_and_its_job_stays"
+    ),
+    "RemoveJobDeduplicationKey": {"id": f"{KEYS}::test_only_its_holder_gives_a_key_up"},
+    "RemoveDlqJob": dict.fromkeys(
+        ("queue", "jobId"), f"{LETTER_FILTER}::test_what_is_no_dead_letter_of_that_queue_stays"
+    ),
     "PurgeDlq": {"queue": f"{MOVING}::test_purge_deletes_for_good"},
     "UpdateParent": {"childId": LINK, "parentId": LINK},
     "RemoveChildDependency": {"id": f"{FLOWS}::test_the_last_dependency_releases_the_parent"},
@@ -185,6 +259,8 @@ FIELDS: dict[str, dict[str, str]] = {
     "RetryCompleted": {
         "queue": f"{RERUNS}::test_it_must_be_of_that_queue",
         "id": f"{RERUNS}::test_a_completed_job_runs_again_from_the_start",
+        "count": f"{RERUNNING}::test_at_most_as_many_run_again_as_asked_for_those_pushed_first",
+        "timestamp": f"{RERUNNING}::test_only_those_that_had_completed_by_then_run_again",
     },
     # controlling queues
     "Pause": {"queue": f"{CONTROL}::test_pause_and_resume"},
@@ -211,12 +287,34 @@ FIELDS: dict[str, dict[str, str]] = {
     },
     "SetDlqConfig": {"queue": LETTER_POLICY, "config": LETTER_POLICY},
     "GetDlqConfig": {"queue": LETTER_POLICY},
+    # named groups
+    "GetGroupJobsCount": GROUP_COUNTED,
+    "GetGroupsJobsCount": {"queue": GROUP_COUNTED["queue"]},
+    "GetGroupActiveCount": GROUP_COUNTED,
+    "SetGroupConcurrency": {**GROUP_CONCURRENCY, "concurrency": GROUP_CONCURRENCY["queue"]},
+    "GetGroupConcurrency": GROUP_CONCURRENCY,
+    "RemoveGroupConcurrency": GROUP_CONCURRENCY,
+    "SetGroupRateLimit": {**GROUP_RATE, "max": GROUP_RATE["queue"], "duration": GROUP_RATE["queue"]},
+    "GetGroupRateLimit": GROUP_RATE,
+    "RemoveGroupRateLimit": GROUP_RATE,
+    "GetGroupRateLimitTtl": dict.fromkeys(
+        ("queue", "groupId", "maxJobs"), f"{GROUP_COMMANDS}::test_the_ttl_of_a_window"
+    ),
+    "PauseGroup": GROUP_PAUSE,
+    "ResumeGroup": GROUP_PAUSE,
+    "IsGroupPaused": GROUP_PAUSE,
+    "RateLimitGroup": dict.fromkeys(
+        ("queue", "groupId", "duration"), f"{GROUP_COMMANDS}::test_a_rest_is_over_when_its_time_is"
+    ),
     # watching
     "AddLog": {"id": ODD_LINES, "message": ODD_LINES, "level": ODD_LINES},
     "GetLogs": {"id": LINES_SHOWN, "start": LINES_SHOWN, "end": LINES_SHOWN},
     "ClearLogs": {"id": LINES_CLEARED, "keepLogs": LINES_CLEARED},
     "Stats": {},
-    "Metrics": {},
+    "Metrics": {
+        **dict.fromkeys(("queue", "type"), f"{SERIES}::test_completed_and_failed_are_counted_apart_and_by_queue"),
+        **dict.fromkeys(("start", "end"), f"{SERIES}::test_a_range_of_minutes"),
+    },
     "StorageStatus": {},
     "CompactMemory": {},
     "Prometheus": {},
@@ -244,6 +342,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "skipMissedOnRestart": f"{CRON_ROWS}::test_without_the_switches_there_is_one_run_for_all_that_was_missed",
         "skipIfNoWorker": f"{FIRING}::test_without_a_worker_of_its_queue_it_is_skipped_uncounted",
         "jobOptions": f"{FIRING}::test_a_job_carries_priority_and_options",
+        "jobName": f"{FIRING}::test_a_job_is_named_as_its_cron_says",
     },
     "CronGet": {"name": f"{CRONS}::test_a_name_that_nobody_has"},
     "CronList": {},
@@ -261,7 +360,15 @@ FIELDS: dict[str, dict[str, str]] = {
     },
     "RemoveWebhook": {"webhookId": f"{WEBHOOKS}::test_removing_forgets_the_webhook"},
     "SetWebhookEnabled": dict.fromkeys(("id", "enabled"), f"{WEBHOOKS}::test_switching_is_idempotent_and_counted"),
+    # events
+    "SubscribeEvents": {"queue": f"{SUBSCRIBERS}::test_events_of_other_queues_are_not_sent"},
+    "UnsubscribeEvents": {},
+    "TrimEvents": dict.fromkeys(
+        ("queue", "maxLength"), f"{SUBSCRIBERS}::test_no_events_are_kept_that_could_be_trimmed"
+    ),
     "Auth": {"token": "tests/server/test_session_access.py::test_a_wrong_token_never_logs_out"},
-    "Hello": {},
+    "Hello": {
+        "protocolVersion": "tests/server/test_session.py::test_hello_settles_which_protocol_the_connection_speaks",
+    },
     "Ping": {},
 }

@@ -15,12 +15,13 @@ from typing import get_args
 import msgspec
 import pytest
 
-from bunqueue_trio.model.commands import AnyCommand, PushEntry
+from bunqueue_trio.model.commands import AnyCommand, FlowEntry, FlowInput, PushEntry
 from tests.contract.field_coverage import EVERY_COMMAND, FIELDS, IGNORED
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = {kind.__struct_config__.tag: kind for kind in get_args(AnyCommand)}
-RECORDS = {**COMMANDS, "entry of PUSHB": PushEntry}
+PARTS = {"entry of PUSHB": PushEntry, "job of PUSHF": FlowEntry, "input of PUSHF": FlowInput}
+RECORDS = {**COMMANDS, **PARTS}
 NAMED = sorted({test for tests in FIELDS.values() for test in tests.values()} | set(EVERY_COMMAND.values()))
 
 

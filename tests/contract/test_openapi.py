@@ -59,6 +59,21 @@ def test_every_field_is_one_of_the_command(route):
     assert {*route.fields, *route.path.values(), *route.also, *route.query} - OTHER_NAMES <= known
 
 
+def test_a_job_is_pushed_with_data_or_with_a_name():
+    body = OPERATIONS["POST", "/queues/{queue}/jobs"]["requestBody"]["content"]["application/json"]["schema"]
+
+    assert body["anyOf"] == [{"required": ["data"]}, {"required": ["name"]}]
+
+
+def test_a_job_is_shown_with_all_that_it_may_have():
+    job = DOCUMENT["components"]["schemas"]["JobRecord"]
+
+    assert {"name", "data", "returnvalue", "failedReason", "state"} <= set(job["properties"])
+    assert {"id", "queue"} <= set(job["required"])
+    assert not {"name", "data", "returnvalue", "failedReason"} & set(job["required"])
+    assert "ReadRecord" not in document_text().decode()
+
+
 def test_names_of_operations_are_unique():
     names = [found["operationId"] for found in OPERATIONS.values()]
 

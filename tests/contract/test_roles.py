@@ -12,9 +12,12 @@ COMMANDS = set(get_args(c.AnyCommand))
 CHANGE_NOTHING = {
     c.Auth, c.Hello, c.Ping, c.GetProgress, c.GetJob, c.GetState, c.GetResult, c.GetJobByCustomId, c.Count,
     c.GetJobCounts, c.ListQueues, c.Dlq, c.GetJobs, c.GetCountsPerPriority, c.GetChildrenValues,
+    c.GetDlqStats, c.GetQueueLimits, c.GetDeduplicationJobId,
     c.GetFailedChildrenValues, c.GetIgnoredChildrenFailures, c.WaitJob, c.Explain, c.IsPaused, c.GetStallConfig,
     c.GetDlqConfig, c.CronGet, c.CronList, c.ListWorkers, c.GetLogs, c.Stats, c.Metrics, c.StorageStatus, c.Prometheus,
-    c.DashboardOverview, c.DashboardQueues, c.DashboardQueue,
+    c.DashboardOverview, c.DashboardQueues, c.DashboardQueue, c.SubscribeEvents, c.UnsubscribeEvents,
+    c.DashboardOverview, c.DashboardQueues, c.DashboardQueue, c.GetGroupJobsCount, c.GetGroupsJobsCount,
+    c.GetGroupActiveCount, c.GetGroupConcurrency, c.GetGroupRateLimit, c.GetGroupRateLimitTtl, c.IsGroupPaused,
 }  # fmt: skip
 
 

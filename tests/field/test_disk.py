@@ -9,6 +9,7 @@ import pytest
 
 from tests.field.closing import check_closing, must_pull, pull, work_off
 from tests.field.test_persistence import other_process
+from tests.flows import tree
 from tests.process import Client, ServerProcess, StartServer, wait_until
 from tests.tiny_disk import MountDisk
 
@@ -16,10 +17,11 @@ MIB = 1024 * 1024
 FULL = "database or disk is full"
 
 
-def cycles(client: Client, rounds: int, batch: int, payload: str) -> None:
-    """Push, pull and acknowledge *batch* jobs, *rounds* times."""
+def cycles(client: Client, rounds: int, batch: int, payload: str, *, durable: bool = False) -> None:
+    """Push, pull and acknowledge *batch* jobs, *rounds* times. Only durable ones are sure to reach the file."""
+    job = {"data": payload, "removeOnComplete": True, "durable": durable}
     for _ in range(rounds):
-        client.ok("PUSHB", queue="q", jobs=[{"data": payload, "removeOnComplete": True} for _ in range(batch)])
+        client.ok("PUSHB", queue="q", jobs=[job] * batch)
         pulled = client.ok("PULLB", queue="q", count=batch, owner="w", lockTtl=60_000)
         client.ok("ACKB", ids=[job["id"] for job in pulled["jobs"]], tokens=pulled["tokens"])
 
@@ -36,7 +38,7 @@ def test_k1_the_wal_shrinks_again_when_a_long_reader_has_gone(server: ServerProc
         client.ok("PUSH", queue="q", data=1, durable=True, jobId="kept", delay=86_400_000)
         with other_process(server, "BEGIN", 600):
             for _ in range(2_000):
-                cycles(client, 1, 50, "x" * 20_000)
+                cycles(client, 1, 50, "x" * 20_000, durable=True)
                 if wal_bytes(server) > 80 * MIB:
                     break
             assert wal_bytes(server) > 64 * MIB
@@ -63,7 +65,7 @@ def is_small(server: ServerProcess, client: Client) -> bool:
 
 @pytest.mark.slow
 def test_k2_what_a_full_disk_refuses_leaves_no_trace(start_server: StartServer, mount_disk: MountDisk) -> None:
-    """bunqueue 2.8.56: a refused push was counted, blocked its id and was run. Without flows."""
+    """bunqueue 2.8.56: a refused push was counted, blocked its id and was run."""
     disk = mount_disk(size_mb=16)
     server = start_server(data_path=disk.path / "jobs.db")
     with server.connect() as client, server.connect() as worker:
@@ -74,7 +76,12 @@ def test_k2_what_a_full_disk_refuses_leaves_no_trace(start_server: StartServer, 
         assert FULL in client.error("PUSH", queue="q", data="d" * 200_000, jobId="x", uniqueKey="y", durable=True)
         jobs = [{"data": "d" * 20_000, "customId": f"b{i}", "durable": True} for i in range(20)]
         assert FULL in client.error("PUSHB", queue="q", jobs=jobs)
+        flow = tree("dad", *(f"k{i}" for i in range(4)))
+        for job in flow:
+            job["input"]["data"]["x"] = "d" * 40_000
+        assert FULL in client.error("PUSHF", jobs=flow)
 
+        assert {client.state(job["id"]) for job in flow} == {"unknown"}
         assert {client.state(job_id) for job_id in ("x", *(f"b{i}" for i in range(20)))} == {"unknown"}
         assert client.error("GetJob", id="x") == "Job not found"
         counts = client.ok("GetJobCounts", queue="q")["counts"]

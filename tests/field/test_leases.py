@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 
 import pytest
 
@@ -50,8 +51,9 @@ def test_l1_work_longer_than_the_lease_is_not_handed_out_again_and_a_delay_alone
 
 @pytest.mark.slow
 def test_l3_no_job_is_taken_from_a_quick_worker(server: ServerProcess) -> None:
-    """saq #277: the sweeper caught jobs between claim and start. 2,000 jobs, without the event stream."""
+    """saq #277: the sweeper caught jobs between claim and start. 2,000 jobs, and a subscriber to what happens."""
     total = 2_000
+    told: Counter[str] = Counter()
     runs: list[tuple[str, int]] = []
     stop = threading.Event()
 
@@ -63,10 +65,19 @@ def test_l3_no_job_is_taken_from_a_quick_worker(server: ServerProcess) -> None:
                     runs.append((pulled[0]["id"], pulled[0]["attempts"]))
                     client.ok("ACK", id=pulled[0]["id"], token=pulled[1])
 
+    def listen() -> None:
+        while sum(told.values()) < 3 * total:
+            frame = subscriber.receive()
+            assert frame is not None
+            told[frame["event"]["eventType"]] += 1
+
     workers = [threading.Thread(target=work) for _ in range(20)]
     for worker in workers:
         worker.start()
-    with server.connect() as producer:
+    with server.connect() as producer, server.connect() as subscriber:
+        subscriber.ok("SubscribeEvents", queue="q")
+        listener = threading.Thread(target=listen)
+        listener.start()
         ids = []
         for _ in range(total // 50):
             reply = producer.ok("PUSHB", queue="q", jobs=[{"data": 1, "name": "n"} for _ in range(50)])
@@ -74,9 +85,10 @@ def test_l3_no_job_is_taken_from_a_quick_worker(server: ServerProcess) -> None:
             time.sleep(0.1)
         wait_until(lambda: producer.ok("GetJobCounts", queue="q")["counts"]["completed"] == total, "all are completed")
         stop.set()
-        for worker in workers:
+        for worker in [*workers, listener]:
             worker.join()
 
+        assert told == dict.fromkeys(("pushed", "pulled", "completed"), total)
         assert sorted(runs) == sorted((job_id, 0) for job_id in ids)
         assert producer.ok("GetJobCounts", queue="q")["counts"]["failed"] == 0
     check_closing(server, ["q"], ids)

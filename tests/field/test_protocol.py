@@ -91,8 +91,9 @@ def test_the_scan_finds_wide_integers_wherever_they_are() -> None:
 @pytest.mark.slow
 def test_t1_no_wide_integer_leaves_the_server_and_every_legal_form_comes_in(server: ServerProcess) -> None:
     """msgpack-javascript #114: wide integers break arithmetic in JavaScript clients."""
-    with server.connect() as client:
-        scan = Scanner(client)
+    with server.connect() as client, server.connect() as subscriber:
+        scan, events = Scanner(client), Scanner(subscriber)
+        assert events.ask("SubscribeEvents", queue="q")["ok"]
         data = {
             "at": 1_700_000_000_000,
             "odd": 2**53 + 1,
@@ -134,6 +135,13 @@ def test_t1_no_wide_integer_leaves_the_server_and_every_legal_form_comes_in(serv
         for command in ("Prometheus", "DashboardOverview", "DashboardQueues"):
             assert scan.ask(command)["ok"]
         assert scan.ask("DashboardQueue", queue="q", includeJobs=True, jobsLimit=5.0)["ok"]
+        told = [events.reply()["event"] for _ in range(7)]
+        assert [event["eventType"] for event in told] == [
+            *("pushed", "pushed", "pulled", "progress", "completed", "pulled", "failed"),
+        ]
+        assert {type(event["timestamp"]) for event in told} == {float}
+        assert told[4]["data"] == {"at": float(2**40), "n": [float(2**63)]}
+        assert scan.ask("TrimEvents", queue="q", maxLength=2**40)["ok"]
         for command in ("Count", "GetJobCounts", "GetStallConfig", "IsPaused"):
             assert scan.ask(command, queue="q")["ok"]
     check_closing(server, ["q"], ["j", "dead"])

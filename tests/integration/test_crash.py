@@ -68,6 +68,8 @@ def test_kills_in_the_middle_of_a_stream_of_commands_keep_every_confirmation(ser
     with server.connect() as client:
         replies = client.call_many([{"cmd": "GetState", "id": job_id} for job_id in sorted(pushed)])
         states = {reply["id"]: reply["state"] for reply in replies}
+        counted = client.ok("Metrics", queue="q", type="completed")["data"]
+    assert counted["meta"]["count"] == sum(counted["data"]) == list(states.values()).count("completed")
     assert acked <= pushed
     assert {states[job_id] for job_id in acked} == {"completed"}
     assert "unknown" not in states.values()

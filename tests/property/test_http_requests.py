@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bunqueue_trio.ids import Ids
+from bunqueue_trio.server.reaper import run_reaper
 from bunqueue_trio.web.routes import ROUTES
 from tests.server.fakes import SECRET, Rig
 from tests.server.http import Http
@@ -64,6 +65,7 @@ async def _ask_all(asked: list[tuple[str, str, bytes]]) -> None:
     async with trio.open_nursery() as nursery:
         await nursery.start(rig.flusher.run)
         await nursery.start(hooks.deliveries.run)
+        nursery.start_soon(lambda: run_reaper(rig.broker, worker_cleanup_interval_ms=60_000))
         http = Http(rig)
         with trio.fail_after(100_000):
             for method, path, body in asked:

@@ -360,7 +360,7 @@ async def test_refusals_say_it_too(rig: Rig, autojump_clock, capsys):
     assert http.headers["access-control-allow-origin"] == A
 
     broken = Http(rig, Config(cors_allow_origin=(A,)))
-    rig.broker.monitoring.metrics = None  # type: ignore[method-assign]
+    rig.broker.monitoring.totals = None  # type: ignore[method-assign]
     assert (await broken.ask("GET", "/metrics"))[0] == 500
     assert broken.headers["access-control-allow-origin"] == A
 

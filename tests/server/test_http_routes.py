@@ -34,6 +34,7 @@ PUSH = {
     "lifo": True,
     "repeat": {"every": 8},
     "receipt": True,
+    "name": "n",
 }
 CRON = {
     "name": "c",
@@ -51,6 +52,7 @@ CRON = {
     "skipIfNoWorker": True,
     "preventOverlap": False,
     "jobOptions": {"ttl": 5},
+    "jobName": "n",
 }
 HOOK = {"url": "https://example.com/h", "events": ["job.failed"], "queue": "q", "secret": "s"}
 WORKER = {
@@ -562,6 +564,15 @@ async def test_the_literal_paths_of_batches_win_for_post_only(rig: Rig):
 
 
 # the whole way, over a real broker
+
+
+@pytest.mark.parametrize("job_id", ["nobody", "waiting", "done"])
+async def test_a_result_that_is_not_there_is_null(rig: Rig, autojump_clock, job_id):
+    rig.push("done")
+    rig.talker().segment({"cmd": "PULL", "queue": "q"}, {"cmd": "ACK", "id": "done"})
+    rig.push("waiting")
+
+    assert await Http(rig).reply("GET", f"/jobs/{job_id}/result") == {"ok": True, "id": job_id, "result": None}
 
 
 async def test_a_job_through_its_life(rig: Rig, autojump_clock):

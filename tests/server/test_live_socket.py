@@ -209,6 +209,32 @@ async def test_a_subscriber_is_told_without_payloads(connect_socket, rig: Rig, a
     ]
 
 
+@pytest.mark.parametrize("cmd", ["SubscribeEvents", "UnsubscribeEvents"])
+async def test_a_socket_that_subscribes_as_over_tcp_is_told_how_to_do_it(connect_socket, rig: Rig, cmd):
+    client = connect_socket()
+
+    told = await client.say({"cmd": cmd, "queue": "q", "reqId": "r"})
+
+    text = "A WebSocket gets events by Subscribe; SubscribeEvents is for TCP"
+    assert told == [{"ok": False, "error": text, "reqId": "r"}]
+    assert rig.broker.events.queue_events.subscriber_count == 0
+
+
+async def test_legacy_sockets_hear_nothing_that_only_newer_clients_know(connect_socket, rig: Rig, autojump_clock):
+    client = connect_socket()
+    rig.push("a", maxAttempts=1)
+    rig.push("b", maxAttempts=1)
+    await client.say({"cmd": "PULL", "queue": "q", "owner": "w", "lockTtl": 1_000})
+    pulled = await client.say({"cmd": "PULL", "queue": "q", "owner": "w"})
+    [failed, _] = await client.say({"cmd": "FAIL", "id": "b", "token": pulled[-1]["token"]})
+
+    await trio.sleep(3.5)
+    told = await client.heard()
+
+    assert set(failed) == {"eventType", "queue", "jobId", "timestamp", "data"}
+    assert [(e["eventType"], e["jobId"]) for e in told] == [("failed", "a")]
+
+
 async def test_legacy_sockets_get_job_events_as_they_are(connect_socket, rig: Rig, autojump_clock):
     client = connect_socket("q")
 

@@ -37,6 +37,7 @@ FACTS = Facts(
     webhooks=HOOKS,
     storage=STORAGE,
     cut_off_count=41,
+    queue_subscriber_count=45,
     tallies=TALLIES,
     live=LiveFacts(sse=42, ws=43, skipped=44),
 )
@@ -54,6 +55,7 @@ NAMES = [
     "flush_failures_total counter", "data_file_bytes gauge", "wal_bytes gauge", "wal_checkpoint_age_seconds gauge",
     "backup_age_seconds gauge", "jobs_orphaned_total counter", "dlq_evicted_total counter",
     "dlq_expired_total counter", "dlq_auto_retried_total counter", "event_subscribers_cut_off_total counter",
+    "tcp_event_subscribers gauge",
     "sse_connections gauge", "ws_connections gauge", "ws_events_skipped_total counter",
     "connections gauge", "connections_refused_total counter",
 ]  # fmt: skip
@@ -128,6 +130,7 @@ def test_every_figure_is_that_of_the_engine(harness):
         "data_file_bytes": 4_096, "wal_bytes": 8_192, "wal_checkpoint_age_seconds": 1.235, "backup_age_seconds": 77.5,
         "jobs_orphaned_total": 0, "dlq_evicted_total": 0, "dlq_expired_total": 0, "dlq_auto_retried_total": 0,
         "event_subscribers_cut_off_total": 41,
+        "tcp_event_subscribers": 45,
         "sse_connections": 42,
         "ws_connections": 43,
         "ws_events_skipped_total": 44,

@@ -42,6 +42,44 @@ async def test_all_completed_jobs_run_again_over_several_pages(rig: Rig, connect
     assert max(len(batch.reruns) for batch in rig.store.batches) == 2
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 9])
+async def test_at_most_as_many_run_again_as_asked_for_those_pushed_first(
+    rig: Rig, connect, small_pages, autojump_clock, count
+):
+    await complete(rig, *"abcde")
+
+    assert await connect(rig).call("RetryCompleted", queue=QUEUE, count=count) == {"ok": True, "count": min(count, 5)}
+
+    assert [job_id for job_id in "abcde" if rig.state(job_id) == "waiting"] == [*"abcde"][:count]
+
+
+async def test_those_that_cannot_run_again_do_not_count(rig: Rig, connect, small_pages, autojump_clock):
+    await complete(rig, "a")
+    worker = rig.talker()
+    for job_id in "bcd":
+        rig.push(job_id, uniqueKey="k" if job_id == "b" else None)
+        worker.segment({"cmd": "PULL", "queue": QUEUE}, {"cmd": "ACK", "id": job_id})
+        await settle_down()
+    rig.push("holder", uniqueKey="k")
+
+    assert await connect(rig).call("RetryCompleted", queue=QUEUE, count=3) == {"ok": True, "count": 3}
+
+    assert [rig.state(job_id) for job_id in "abcd"] == ["waiting", "completed", "waiting", "waiting"]
+
+
+async def test_only_those_that_had_completed_by_then_run_again(rig: Rig, connect, small_pages, autojump_clock):
+    await complete(rig, *"abc")
+    by = rig.broker.clock.now().wall_ms
+    await trio.sleep(1)
+    await complete(rig, *"defgh")
+    wire = connect(rig)
+
+    assert await wire.call("RetryCompleted", queue=QUEUE, timestamp=by) == {"ok": True, "count": 3}
+
+    assert [job_id for job_id in "abcdefgh" if rig.state(job_id) == "waiting"] == [*"abc"]
+    assert await wire.call("RetryCompleted", queue=QUEUE, timestamp=1) == {"ok": True, "count": 0}
+
+
 @pytest.mark.parametrize("queue", ["ghost", QUEUE])
 async def test_nothing_to_run_again_is_answered_at_once(rig: Rig, connect, autojump_clock, queue):
     assert await connect(rig).call("RetryCompleted", queue=queue) == {"ok": True, "count": 0}

@@ -73,6 +73,55 @@ async def test_hello_says_who_we_are(rig: Rig, mock_clock):
     ]
 
 
+@pytest.mark.parametrize(
+    ("asked", "version"), [(3, 3), (3.0, 3), (4, 3), (2**40, 3), (2, 2), (2.9, 2), ("3", 2), (True, 2), (None, 2)]
+)
+async def test_hello_settles_which_protocol_the_connection_speaks(rig: Rig, mock_clock, asked, version):
+    talker = rig.talker()
+    talker.say("Hello", protocolVersion=asked, capabilities=["separate-job-name"])
+    speaks_3 = talker.session.speaks_3
+    talker.say("Hello")
+
+    first, second = talker.replies
+    assert first == {
+        "ok": True,
+        "protocolVersion": version,
+        "capabilities": ["pipelining", "separate-job-name"] if version == 3 else ["pipelining"],
+        "server": "bunqueue",
+        "version": __version__,
+    }
+    assert speaks_3 is (version == 3)
+    assert (second["protocolVersion"], talker.session.speaks_3) == (2, False)
+
+
+async def test_who_speaks_protocol_3_hears_of_late_reports_and_must_send_tokens(rig: Rig, mock_clock):
+    newer, older = rig.talker(), rig.talker()
+    newer.say("Hello", protocolVersion=3)
+    for job_id in ("a", "b", "c"):
+        rig.push(job_id)
+    newer.segment(*[pull(owner="w", timeout=0)] * 3)
+    tokens = [reply["token"] for reply in newer.take()[1:]]
+    newer.say("ACK", id="a", token=tokens[0])
+    await settle_down()
+    newer.take()
+
+    for talker in (newer, older):
+        talker.segment(
+            {"cmd": "ACK", "id": "a", "token": tokens[0]},
+            {"cmd": "FAIL", "id": "a", "token": tokens[0]},
+            {"cmd": "ACKB", "ids": ["a"], "tokens": tokens[:1]},
+            {"cmd": "MoveToWait", "id": "b" if talker is newer else "c"},
+        )
+        await settle_down()
+
+    late = {"ok": True, "data": {"applied": False, "reason": "already-finalized"}}
+    refusal = {"ok": False, "error": "Lock token required for job b"}
+    ignored = {"ok": True, "data": {"ignoredIndices": [0], "ignoredIds": ["a"]}}
+    assert newer.take() == [late, late, ignored, refusal]
+    assert older.take() == [{"ok": True}] * 4
+    assert (rig.state("b"), rig.state("c")) == ("active", "waiting")
+
+
 async def test_each_session_has_an_id_of_its_own(rig: Rig, mock_clock):
     assert len({rig.talker().session.id for _ in range(10)}) == 10
 

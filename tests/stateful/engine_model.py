@@ -40,6 +40,7 @@ class MJob:
     missing: set[str] = field(default_factory=set)
     depends_on: list[str] = field(default_factory=list)
     custom: bool = False
+    name: str | None = None
     state: str = HIDDEN
     busy: bool = False
     attempts: int = 0
@@ -49,6 +50,8 @@ class MJob:
     connection: int | None = None
     renewed: bool = False
     expires: float = 0.0
+    soon: set[str] = field(default_factory=set)  # what it will wait for when its move has committed
+    waited: set[str] | None = None  # what it waited for when it parked itself
     former: "MJob | None" = None  # the dead letter whose id a durable push has reserved
 
     @property
@@ -187,6 +190,7 @@ class Model:
         return min(ready, key=lambda j: j.order, default=None)
 
     def lease(self, job: MJob, token: str, connection: int, mono: float) -> None:
+        job.waited = None
         job.state, job.token, job.connection = ACTIVE, token, connection
         job.expires, job.renewed, job.late_ack = mono + TTL, False, False
 
@@ -234,7 +238,7 @@ class Model:
             self.done_jobs[job.id] = job
         for other in self.live.values():
             other.missing.discard(job.id)
-            if other.state == PARKED and not other.busy and not other.missing:
+            if other.state == PARKED and not other.busy and self._is_free(other):
                 other.state = QUEUED
 
     def _bury(self, job: MJob) -> None:
@@ -249,6 +253,38 @@ class Model:
     def _free(self, job: MJob) -> None:
         if job.key and self.keys.get((job.queue, job.key)) is job:
             del self.keys[(job.queue, job.key)]
+
+    def park(self, job_id: str, token: str | None, mono: float) -> None:
+        job = self.live.get(job_id)
+        if job is None or self._settled(job).state != ACTIVE:
+            raise Refused
+        if token is not None and (token != job.token or mono >= job.expires):
+            raise Refused
+        job.busy = True
+        needs = [self.live[i] for i in job.depends_on if i in self.live]
+        waiters = self._waiters(job)
+        job.soon = {n.id for n in needs if n.state in (QUEUED, PARKED, ACTIVE) and n not in waiters}
+        self.promise(lambda: self._parked(job), lambda: self._unbusy(job))
+
+    def _waiters(self, job: MJob) -> list[MJob]:
+        """Who waits for *job*, perhaps over others, and itself."""
+        found = [job]
+        for awaited in found:
+            found += [j for j in self.live.values() if awaited.id in (j.soon or j.missing) and j not in found]
+        return found
+
+    def _parked(self, job: MJob) -> None:
+        self._free(job)
+        job.busy, job.late_ack, job.connection, job.renewed = False, False, None, False
+        job.key_expires = 0.0 if job.key else None
+        job.waited, job.soon = job.soon, set()
+        job.missing = {i for i in job.waited if i in self.live or i not in self.finished}
+        job.state = QUEUED if self._is_free(job) else PARKED
+
+    @staticmethod
+    def _is_free(job: MJob) -> bool:
+        """Whether a parked job waits for nothing any more; one that parked itself may wait for its first child."""
+        return not job.missing and job.waited != set()
 
     def cancel(self, job_id: str) -> None:
         job = self.live.get(job_id)
@@ -344,7 +380,7 @@ class Model:
 
     def _start_over(self, job: MJob, *, keys: bool = True) -> None:
         job.token, job.late_ack, job.connection, job.renewed, job.key_expires = None, False, None, False, None
-        job.missing = set()
+        job.missing, job.waited = set(), None
         if keys and job.key:
             self.keys[(job.queue, job.key)] = job
 
@@ -434,12 +470,14 @@ class Model:
                 self.lose(job, stalls=1)
             else:
                 job.late_ack = False
-            if job.state == PARKED:  # a dependency that lives again since it completed is waited for again
+            if (
+                job.state == PARKED and job.waited is None
+            ):  # a dependency that lives again since it completed is waited for again
                 job.missing = {i for i in job.depends_on if i in self.live or i not in self.finished}
 
     def _unbusy(self, job: MJob) -> None:
-        job.busy = False
-        if job.state == PARKED and not job.missing:
+        job.busy, job.soon = False, set()
+        if job.state == PARKED and self._is_free(job):
             job.state = QUEUED
         elif job.state == ACTIVE and job.connection is not None and job.connection not in self.connections:
             self.lose(job, stalls=0)

@@ -104,6 +104,8 @@ class Model:
     def __init__(self) -> None:
         self.jobs: dict[str, MJob] = {}
         self.keys: dict[tuple[str, str], MJob] = {}
+        self.lives_before: dict[str, MJob] = {}
+        """Of the ids that a durable batch at hand brings to life: one that it replaces again never was."""
 
     def holder(self, queue: str, key: str | None, now: float) -> MJob | None:
         held = self.keys.get((queue, key or ""))
@@ -121,6 +123,9 @@ class Model:
         if dedup.get("replace"):
             if holder.state == QUEUED:
                 self.end(holder, GONE)
+                before = self.lives_before.pop(holder.id, None)
+                if before is not None:
+                    self.jobs[holder.id] = before
             return None, "replaced"
         if dedup.get("extend") and dedup.get("ttl"):
             holder.until = now + dedup["ttl"]
@@ -245,10 +250,15 @@ class DedupMachine(RuleBasedStateMachine):
         jobs = [{**{k: v for k, v in given.items() if k != "custom"}, "customId": given["custom"]} for given in several]
         reply = self.ask("PUSHB", queue=queue, jobs=[{"data": {}, **job} for job in jobs], receipt=True)
 
+        is_durable = any("durable" in given for given in several)
         for given, job_id, outcome in zip(several, reply.ids, reply.outcomes, strict=True):
+            if is_durable:
+                before_it = self.model.jobs.get(job_id)
+                if before_it is not None and before_it.state in (FAILED, DONE):
+                    self.model.lives_before.setdefault(job_id, before_it)
             expected = self.model.answer(queue, given, self.wall, in_batch=True)
             self.compare(queue, given, expected, (job_id, outcome))
-        is_durable = any("durable" in given for given in several)
+        self.model.lives_before = {}
         extends = any(given.get("dedup", {}).get("extend") for given in several)  # that stays, come what may
         if not success and is_durable and not extends:
             self.model = before
@@ -330,6 +340,25 @@ class DedupMachine(RuleBasedStateMachine):
         self.flush(success=success)
         if reply is not None and success:
             self.model.end(job, GONE if cmd == "Cancel" else FAILED)
+
+    @rule(queue=queues, key=st.sampled_from(["k", "k", "l"]), number=numbers, by_job=st.booleans(), success=successes)
+    def free_key(self, queue: str, key: str, number: int, by_job: bool, success: bool) -> None:
+        """A key is taken away, from whoever holds it or from one job: that one lives on without it."""
+        job = self.pick(number, *LIVE, FAILED) if by_job else None
+        if job is not None:
+            queue, key = job.queue, job.key or ""
+        holder = self.model.holder(queue, key, self.wall)
+        shown = self.ask("GetDeduplicationJobId", queue=queue, deduplicationId=key).data["jobId"]
+        assert shown == (None if holder is None else holder.id)
+        if job is None:
+            reply = self.ask("RemoveDeduplicationKey", queue=queue, deduplicationId=key)
+            assert reply.data == {"count": int(holder is not None)}
+        else:
+            reply = self.ask("RemoveJobDeduplicationKey", id=job.id)
+            assert reply.data == {"removed": holder is job}
+        self.flush(success=success)
+        if success and holder is not None and job in (None, holder):
+            del self.model.keys[(queue, key)]
 
     @rule(number=numbers, cmd=st.sampled_from(["MoveToWait", "MoveToDelayed"]), success=successes)
     def move(self, number: int, cmd: str, success: bool) -> None:

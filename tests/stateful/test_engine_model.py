@@ -44,6 +44,7 @@ options = st.fixed_dictionaries(
         "removeOnComplete": st.just(True),
         "removeOnFail": st.just(True),
         "durable": st.just(True),
+        "name": st.sampled_from(["n", "default"]),
     },
 )
 targets = st.sampled_from(["running"] * 5 + ["leased before"] * 3 + ["any"])
@@ -173,6 +174,8 @@ class EngineMachine(RuleBasedStateMachine):
         return job is not None and not job.dirty and state.in_flight is not None and job in state.in_flight.jobs
 
     def push_one(self, queue: str, given: dict[str, Any], custom: str | None, depends_on: list[str]) -> None:
+        if "groupId" in given:  # named groups have a model of their own: test_groups_model
+            given = {name: value for name, value in given.items() if name != "name"}
         if custom is not None:
             given = {**given, "jobId": custom}
         fields = {**given, "dependsOn": depends_on} if depends_on else given
@@ -206,6 +209,7 @@ class EngineMachine(RuleBasedStateMachine):
             remove_on_complete=given.get("removeOnComplete", False),
             remove_on_fail=given.get("removeOnFail", False),
             custom=custom is not None,
+            name=given.get("name"),
         )
 
     def rename(self, job: MJob, job_id: str) -> None:
@@ -291,6 +295,14 @@ class EngineMachine(RuleBasedStateMachine):
 
         expected = self.model_says(self.model.heartbeat, job_id, token, self.mono)
         self.both(expected, self.engine_says("JobHeartbeat", id=job_id, token=token))
+
+    @rule(whom=targets, number=ids_of_jobs, kind=token_kinds)
+    def park(self, whom: str, number: int, kind: str) -> None:
+        job_id = self.target(whom, number)
+        token = self.token(job_id, kind)
+
+        expected = self.model_says(self.model.park, job_id, token, self.mono)
+        self.both(expected, self.engine_says("MoveToWaitingChildren", id=job_id, token=token))
 
     @rule(number=ids_of_jobs)
     def cancel(self, number: int) -> None:
@@ -515,7 +527,7 @@ class EngineMachine(RuleBasedStateMachine):
             record = self.harness.job(job_id).record
             if job.state == FAILED:
                 record = self.harness.engine.state.queues[job.queue].letters[job_id].job
-            assert (record.attempts, record.stall_count) == (job.attempts, job.stalls), job_id
+            assert (record.attempts, record.stall_count, record.name) == (job.attempts, job.stalls, job.name), job_id
 
 
 def compare_job(live: Job, recovered: Job) -> None:

@@ -2,8 +2,8 @@
 
 ``BUNQUEUE_STATEFUL_EXAMPLES`` and ``BUNQUEUE_STATEFUL_STEPS`` make the search larger, and different in every run.
 
-The model knows two kinds of jobs: children, and parents that wait for some of them. After every step each parent is
-where the model says; after every restart too.
+The model knows two kinds of jobs: children, and parents that wait for some of them; running ones of both kinds may park
+themselves. After every step each parent is where the model says; after every restart too.
 """
 
 import os
@@ -27,6 +27,22 @@ from tests.flows import CONTINUE, FAIL_PARENT, IGNORE, POLICIES, REMOVE
 CHILDREN, PARENTS = "c", "p"
 numbers = st.integers(0, 30)
 policies = st.lists(st.sampled_from(POLICIES), max_size=2, unique=True)
+
+
+def queue_of(job_id: str) -> str:
+    return CHILDREN if job_id.startswith("k") else PARENTS
+
+
+def flow_entry(job: "MJob") -> dict[str, Any]:
+    """The job in a PUSHF."""
+    data: dict[str, Any] = {"__childrenIds": job.children} if job.children else {}
+    options = {"dependsOn": job.depends_on, "childrenIds": job.children, **dict.fromkeys(job.policies, True)}
+    if job.id.startswith("k"):
+        options["maxAttempts"] = 1
+    if job.parent is not None:
+        options["parentId"] = job.parent
+        data |= {"__parentId": job.parent, "__parentQueue": queue_of(job.parent)}
+    return {"id": job.id, "queue": queue_of(job.id), "input": {"name": "n", "data": data, **options}}
 
 
 @dataclass(eq=False)
@@ -114,18 +130,21 @@ class FlowMachine(RuleBasedStateMachine):
     def let_go(self, child_id: str, parent: MJob) -> None:
         if child_id in parent.depends_on:
             parent.depends_on.remove(child_id)
-        parent.waits_for.discard(child_id)
-        if parent.state == "waiting-children" and not parent.waits_for:
-            parent.state = "waiting"
+        self.met(child_id, parent)
+
+    def met(self, child_id: str, parent: MJob) -> None:
+        """A parent that waits for nobody waits for its first child."""
+        if child_id in parent.waits_for:
+            parent.waits_for.discard(child_id)
+            if parent.state == "waiting-children" and not parent.waits_for:
+                parent.state = "waiting"
 
     def complete(self, job: MJob) -> None:
         job.state = "completed"
         job.failed, job.ignored = {}, {}
         self.leases.pop(job.id, None)
         for parent in self.jobs.values():
-            parent.waits_for.discard(job.id)
-            if parent.state == "waiting-children" and not parent.waits_for:
-                parent.state = "waiting"
+            self.met(job.id, parent)
 
     # what clients do
 
@@ -150,6 +169,55 @@ class FlowMachine(RuleBasedStateMachine):
         job.state = "waiting-children" if job.waits_for else "waiting"
         self.jobs[job.id] = job
         self.flush()
+
+    @rule(
+        flags=st.lists(st.none() | st.sampled_from(POLICIES), min_size=3, max_size=3),
+        taken=st.none() | numbers,
+        order=st.permutations(range(4)),
+        success=st.sampled_from([True, True, False]),
+    )
+    def push_flow(self, flags: list[str | None], taken: int | None, order: list[int], success: bool) -> None:
+        """Two children of a parent, the second after the first, and its parent; perhaps under an id that is taken."""
+        known = None if taken is None else self.pick(taken, "k")
+        count = len(self.jobs)
+        first, second, middle, top = f"k{count}a", f"k{count}b", f"p{count}a", f"p{count}b"
+        if known is not None:
+            first = known.id
+        shape = [
+            (first, middle, [], []),
+            (second, middle, [first], []),
+            (middle, top, [first, second], [first, second]),
+        ]
+        jobs = [MJob(name, [], above, set(needs), list(needs), kids) for name, above, needs, kids in shape]
+        jobs.append(MJob(top, [], None, {middle}, [middle], [middle]))
+        for job, flag in zip(jobs, flags, strict=False):
+            job.policies = [] if flag is None else [flag]
+        reply = self.ask("PUSHF", jobs=[flow_entry(jobs[n]) for n in order])
+        assert (reply is None) == (known is not None and known.state != "gone")
+        self.flush(success=success)
+        if reply is not None and success:
+            for job in (jobs[n] for n in order):
+                job.state = "waiting-children" if job.waits_for else "waiting"
+                self.jobs[job.id] = job
+
+    @rule(flags=policies, parent=numbers, kind=st.sampled_from("pppk"), success=st.sampled_from([True, True, False]))
+    def adopt(self, flags: list[str], parent: int, kind: str, success: bool) -> None:
+        """A child of a parent that is there already."""
+        other = self.pick(parent, kind)
+        if other is None:
+            return
+        job = MJob(f"k{len(self.jobs)}", flags, parent=other.id)
+        data = {"__parentId": other.id, "__parentQueue": queue_of(other.id)}
+        fields = {"parentId": other.id, "maxAttempts": 1, **dict.fromkeys(flags, True)}
+        reply = self.ask("PUSH", queue=CHILDREN, name="n", data=data, jobId=job.id, **fields)
+        assert (reply is not None) == (other.state in ("waiting", "waiting-children"))
+        self.flush(success=success)
+        if reply is not None and success:
+            self.jobs[job.id] = job
+            other.children.append(job.id)
+            other.depends_on.append(job.id)
+            other.waits_for.add(job.id)
+            other.state = "waiting-children"
 
     @rule(child=numbers, parent=numbers, kind=st.sampled_from("kkkp"), success=st.sampled_from([True, True, False]))
     def link(self, child: int, parent: int, kind: str, success: bool) -> None:
@@ -207,6 +275,19 @@ class FlowMachine(RuleBasedStateMachine):
             else:
                 job.state = "waiting"
                 self.leases.pop(job.id)
+
+    @rule(number=numbers, success=st.sampled_from([True, True, False]))
+    def park(self, number: int, success: bool) -> None:
+        if not self.leases:
+            return
+        job = self.jobs[list(self.leases)[number % len(self.leases)]]
+        assert self.ask("MoveToWaitingChildren", id=job.id, token=self.leases[job.id]) is not None
+        self.flush(success=success)
+        if success:
+            del self.leases[job.id]
+            open_states = ("waiting", "waiting-children", "active")
+            job.waits_for = {need for need in job.depends_on if self.jobs[need].state in open_states}
+            job.state = "waiting-children"
 
     @rule(number=numbers, kind=st.sampled_from("kkp"), success=st.sampled_from([True, True, False]))
     def discard(self, number: int, kind: str, success: bool) -> None:

@@ -33,6 +33,7 @@ class Node:
     stalls: int = 0
     failed: dict[str, str] = field(default_factory=dict)
     ignored: dict[str, str] = field(default_factory=dict)
+    named_children: list[str] | None = None  # by its data
 
 
 class Ledger:
@@ -73,9 +74,7 @@ class Ledger:
         if node.remove_on_complete:
             self.finished.add(job_id)
         for other in [*self.nodes.values(), *self.coming]:
-            other.waits_for.discard(job_id)
-            if other.state == "parked" and not other.waits_for:
-                other.state = "queued"
+            self.met(job_id, other)
 
     def fail(self, job_id: str, error: str, *, is_final: bool) -> None:
         node = self.nodes[job_id]
@@ -128,9 +127,31 @@ class Ledger:
     def let_go(self, child_id: str, parent: Node) -> None:
         if child_id in parent.depends_on:
             parent.depends_on.remove(child_id)
-        parent.waits_for.discard(child_id)
-        if parent.state == "parked" and not parent.waits_for:
-            parent.state = "queued"
+        self.met(child_id, parent)
+
+    @staticmethod
+    def met(child_id: str, parent: Node) -> None:
+        """A node waits no longer for one of those it waits for; one that has parked itself may wait for nobody yet."""
+        if child_id in parent.waits_for:
+            parent.waits_for.discard(child_id)
+            if parent.state == "parked" and not parent.waits_for:
+                parent.state = "queued"
+
+    def open_needs(self, node: Node) -> set[str]:
+        """Those of its needs that may still complete by themselves: that are there and do not wait for it."""
+        known = [self.nodes[need] for need in node.depends_on if need in self.nodes]
+        waiters, found = {node.id}, True
+        while found:
+            others = [other.id for other in (*self.nodes.values(), *self.coming) if other.waits_for & waiters]
+            found = not waiters.issuperset(others)
+            waiters.update(others)
+        return {need.id for need in known if need.state in (*WAITING, "active") and need.id not in waiters}
+
+    def park(self, node: Node, needs: set[str]) -> None:
+        """An active job has parked itself, to wait for *needs*; some may have completed since."""
+        if node.state == "active":
+            node.waits_for = {need for need in needs if not self.is_done(need)}
+            node.state = "parked" if node.waits_for or not needs else "queued"
 
     # changes
 
@@ -141,6 +162,15 @@ class Ledger:
             parent.children.append(child.id)
         if child.state == "failed":
             self.tell_parent(child, "Child job failed", {child.id})
+
+    def adopt(self, child: Node, parent: Node) -> None:
+        """A job has been pushed as the child of one that had not begun, and now waits for it, too."""
+        self.push(child)
+        parent.children = list(dict.fromkeys([*parent.children, child.id]))
+        parent.depends_on = list(dict.fromkeys([*parent.depends_on, child.id]))
+        parent.named_children = parent.children.copy()
+        parent.waits_for.add(child.id)
+        parent.state = "parked"
 
     def remove_dependency(self, child_id: str) -> None:
         child = self.nodes.get(child_id)

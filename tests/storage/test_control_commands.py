@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
+from msgspec import UNSET
 
 from bunqueue_trio.storage import reads
 from tests.stored_engine import Stored
@@ -272,7 +273,7 @@ def test_a_second_completion_without_a_result_leaves_none(stored):
 
     assert stored.rows("job_results") == []
     stored.restart()
-    assert stored.ask_file("GetResult", id="a").result is None
+    assert stored.ask_file("GetResult", id="a").result is UNSET
 
 
 def test_jobs_that_wait_for_a_rerun_wait_over_a_restart(stored):

@@ -108,6 +108,43 @@ def test_a_row_holds_what_the_reference_would_write(harness):
     assert type(row["next_run"]) is int
 
 
+def job_names(harness) -> dict[str, str]:
+    return dict(harness.connection.execute("SELECT name, job_name FROM bqt_crons"))
+
+
+def test_the_name_of_its_jobs_is_kept_beside_the_row(harness):
+    put(harness, jobName="tick")
+    put(harness, "d")
+    harness.advance(MINUTE)  # both fire, which writes their rows anew
+    before = job_names(harness)
+
+    harness.kill()
+
+    assert before == job_names(harness) == {"c": "tick"}
+    assert (shown(harness)["jobName"], shown(harness, "d").get("jobName")) == ("tick", None)
+    assert shown(harness)["executions"] == 1
+
+
+def test_the_name_of_its_jobs_goes_with_the_cron_or_with_its_next_definition(harness):
+    put(harness, jobName="tick")
+    put(harness, jobName="tock")
+    assert job_names(harness) == {"c": "tock"}
+    put(harness)
+    assert job_names(harness) == {}
+    put(harness, jobName="tick")
+    harness.send("CronDelete", name="c")
+    assert job_names(harness) == {}
+
+
+def test_names_of_jobs_of_crons_that_another_server_has_deleted_are_swept_out(harness):
+    put(harness, jobName="tick")
+    put(harness, "d", jobName="tock")
+    harness.connection.execute("DELETE FROM cron_jobs WHERE name = 'c'")
+
+    assert writes.sweep_side_rows(harness.connection) == 1
+    assert job_names(harness) == {"d": "tock"}
+
+
 def test_defaults_and_a_cron_without_data(harness):
     harness.send("Cron", name="c", queue="q", repeatEvery=5_000)
 

@@ -48,6 +48,6 @@ def test_the_file_keeps_one_row_of_what_is_left(stored: Stored, way: Way) -> Non
 def test_key_and_id_are_free_or_stay_with_a_job_that_goes_on(stored: Stored, way: Way) -> None:
     left(stored, way, uniqueKey="k", data={"life": 1})
 
-    assert (stored.push(uniqueKey="k") == MINE) is way.goes_on
+    assert (stored.push(uniqueKey="k") == MINE) is way.keeps_key
     stored.ask_file("PUSH", queue="q", jobId=MINE, data={"life": 2})
     assert stored.shown(MINE)["data"] == {"life": 1 if way.goes_on else 2}

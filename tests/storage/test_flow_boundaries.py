@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 import apsw
+import msgpack
 import pytest
 
 from bunqueue_trio.engine.state import FactsNeededError, PendingChangeError
@@ -83,6 +84,8 @@ class Survivor(Stored):
                 assert list(record.children_ids) == node.children, node.id
                 assert record.parent_id == node.parent, node.id
                 assert record.attempts == node.attempts, node.id
+                if node.named_children is not None:
+                    assert msgpack.unpackb(record.data)["__childrenIds"] == node.named_children, node.id
                 assert self.send("GetFailedChildrenValues", id=node.id).values == node.failed
                 assert self.send("GetIgnoredChildrenFailures", id=node.id).values == node.ignored
             if node.state != "gone" and node.children:
@@ -98,6 +101,9 @@ class Survivor(Stored):
                 if ledger.nodes[need].state == "gone" and need in node.waits_for:
                     self.ask_file("RemoveChildDependency", id=need)
                     ledger.remove_dependency(need)
+            if node.state == "parked" and not node.waits_for:  # it has parked itself, and no child will ever come
+                self.send("Cancel", id=node.id)
+                ledger.remove(node)
 
 
 class Family:
@@ -124,6 +130,8 @@ class Family:
 
     def flush(self, *, is_refused: bool = False) -> None:
         """Commit what is open, boundary by boundary: the file is looked at after each, also after a refused one."""
+        if not self.server.engine.state.changes:
+            self.take_effect()  # of commands that had nothing to change
         while self.server.engine.state.changes:
             flight = self.server.take()
             self.commits += 1
@@ -138,12 +146,15 @@ class Family:
                 is_refused = False
             else:
                 self.server.land(flight)
-                for effect in self.promised:
-                    effect(self.ledger)
-                self.promised.clear()
+                self.take_effect()
                 self.leases = {i: token for i, token in self.leases.items() if self.ledger.nodes[i].state == "active"}
                 self.in_file = copy.deepcopy(self.ledger)
             self.kill()
+
+    def take_effect(self) -> None:
+        for effect in self.promised:
+            effect(self.ledger)
+        self.promised.clear()
 
     def kill(self) -> None:
         """What would become of it, were it killed now."""
@@ -245,6 +256,8 @@ class Family:
 
     def push(self) -> None:
         node, fields = self.new_node()
+        if any(child.parent == node.id for child in self.ledger.in_state("active")):
+            self.flush()  # what a failure does to a parent is decided when it is reported, not when it has committed
         is_durable = self.chance.random() < 0.5
         reply = self.ask("PUSH", queue=node.queue, data={}, jobId=node.id, durable=is_durable, **fields)
         self.server.engine.clear_facts()
@@ -299,6 +312,72 @@ class Family:
                 self.promised.append(lambda ledger, node=node: ledger.push(node))
             else:
                 self.ledger.push(node)
+
+    def push_tree(self) -> None:
+        """A tree of two levels with a chain in it by PUSHF; now and then with an id that is taken."""
+        self.number += 4
+        names = [f"j{self.number - n}" for n in range(4)]
+        first, second, middle, top = names
+        taken = self.some("queued", "parked", "active", "failed", "done") if self.chance.random() < 0.2 else None
+        if taken is not None:
+            first = taken.id
+        shape = [(first, [], [], middle), (second, [first], [], middle)]
+        shape += [(middle, [first, second], [first, second], top), (top, [middle], [middle], None)]
+        nodes, jobs = [], []
+        for name, needs, children, parent in shape:
+            policies = () if parent is None else tuple(self.chance.sample(POLICIES, self.chance.choice([0, 1])))
+            node = Node(name, self.chance.choice(QUEUES), policies, parent, list(needs), list(children))
+            node.remove_on_complete = self.chance.random() < 0.2
+            node.named_children = list(children) or None
+            nodes.append(node)
+        queues = {node.id: node.queue for node in nodes}
+        for node in nodes:
+            kin = {} if node.parent is None else {"__parentId": node.parent, "__parentQueue": queues[node.parent]}
+            if node.children:
+                kin["__childrenIds"] = node.children
+            options = {"dependsOn": node.depends_on, "childrenIds": node.children, **dict.fromkeys(node.policies, True)}
+            if node.parent is not None:
+                options["parentId"] = node.parent
+            options |= {"name": "n", "data": kin, "removeOnComplete": node.remove_on_complete, "backoff": 500}
+            jobs.append({"id": node.id, "queue": node.queue, "input": options})
+        reply = self.ask("PUSHF", jobs=jobs)
+        self.server.engine.clear_facts()
+        if reply is None:
+            assert taken is not None
+            return
+        assert taken is None or taken.state == "gone"  # while the command waited
+        assert [record.id for record in reply.data["jobs"]] == [node.id for node in nodes]
+        self.ledger.expect(*nodes)
+        for node in nodes:
+            self.promised.append(lambda ledger, node=node: ledger.push(node))
+
+    def adopt(self) -> None:
+        """A child of a parent that is there already, whatever that one does."""
+        if self.chance.random() < 0.5:
+            self.flush()
+        chosen = self.some(*WAITING) if self.chance.random() < 0.8 else self.some()
+        if chosen is None:
+            return
+        node, fields = self.new_node()
+        node.parent = fields["parentId"] = chosen.id
+        kin = {"__parentId": chosen.id, "__parentQueue": chosen.queue}
+        is_foreseeable = not self.promised
+        reply = self.ask("PUSH", queue=node.queue, name="n", data=kin, jobId=node.id, **fields)
+        self.server.engine.clear_facts()
+        old, parent = self.ledger.nodes.get(node.id), self.ledger.nodes[chosen.id]
+        if reply is None:
+            unknown = [need for need in node.depends_on if not self.is_known(need)]
+            is_refused = unknown or self.closes_a_circle(node) or parent.state not in WAITING or node.id == parent.id
+            assert is_refused or self.leads_to(node, parent) or not is_foreseeable, (node, parent)
+        elif old is None or old.state in ("done", "gone", "failed"):
+            self.ledger.expect(node)
+            self.promised.append(lambda ledger: ledger.adopt(node, parent))
+
+    def leads_to(self, node: Node, parent: Node) -> bool:
+        """Whether *node* would wait, over others, for *parent*."""
+        probe = copy.copy(node)
+        probe.id = parent.id
+        return self.closes_a_circle(probe)
 
     def pull(self) -> None:
         queue = self.chance.choice(QUEUES)
@@ -359,12 +438,26 @@ class Family:
         elif node.state == "failed":  # MoveToWait is RetryDlq to it
             self.promised.append(lambda ledger: ledger.again(node.id))
 
+    def park(self) -> None:
+        if not self.leases:
+            return
+        job_id = self.chance.choice(list(self.leases))
+        needs: set[str] = set()
+        self.tell(
+            lambda ledger: ledger.park(ledger.nodes[job_id], needs),
+            "MoveToWaitingChildren",
+            id=job_id,
+            token=self.leases[job_id],
+        )
+        needs |= self.ledger.open_needs(self.ledger.nodes[job_id])  # as they are when the move is let in
+
     def link(self) -> None:
         child, parent = self.some("queued", "parked", "active", "failed", "done"), self.some()
         if child is None or parent is None or child is parent:
             return
         self.ask("UpdateParent", childId=child.id, parentId=parent.id)
         self.server.engine.clear_facts()
+        child, parent = self.ledger.nodes[child.id], self.ledger.nodes[parent.id]  # a push may have come first
         if child.state != "gone":  # which it may have become while the command waited
             self.promised.append(lambda ledger: ledger.link(child, parent))
 
@@ -430,8 +523,19 @@ class Family:
 
     def step(self) -> None:
         """One client does something; now and then a flush follows, or one that the file refuses."""
-        often = [self.push] * 5 + [self.push_flow] + [self.pull] * 7 + [self.finish] * 7 + [self.link] * 2
-        seldom = [self.move, self.discard, self.cancel, self.let_go, self.remove_unprocessed, self.retry, self.retry]
+        often = [self.push] * 5 + [self.push_flow, self.push_tree, self.adopt, self.adopt] + [self.link] * 2
+        often += [self.pull] * 7 + [self.finish] * 7
+        seldom = [
+            self.move,
+            self.park,
+            self.park,
+            self.discard,
+            self.cancel,
+            self.let_go,
+            self.remove_unprocessed,
+            self.retry,
+            self.retry,
+        ]
         rare = [self.lose_connection, self.let_time_pass, self.let_time_pass, self.crash]
         if self.chance.random() < 0.02:
             rare = [self.empty]

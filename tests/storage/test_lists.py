@@ -2,6 +2,7 @@
 
 import random
 
+import msgpack
 import pytest
 
 from bunqueue_trio.errors import StorageError
@@ -9,7 +10,7 @@ from bunqueue_trio.model.questions import CompletedPage, OldestCompleted
 from bunqueue_trio.storage import connection as db
 from bunqueue_trio.storage import lists, reads, writes
 from bunqueue_trio.storage.batch import Batch
-from bunqueue_trio.storage.records import full_row
+from bunqueue_trio.storage.records import extra_blob, full_row
 from tests.storage.samples import T0, job, same_job
 
 MUCH = 1 << 30
@@ -24,10 +25,16 @@ def done(job_id: str, at: float, **fields):
     return job(job_id, created_at=T0 + at, completed_at=T0 + fields.pop("ended", at), progress=100, **fields)
 
 
-def page(writer, live=(), offset=0, limit=100, *, over=(), skipped=0, max_bytes=MUCH, queue="mail"):
-    question = CompletedPage(None, queue, offset, limit, max_bytes, list(live), skipped, list(over))
+def page(writer, live=(), offset=0, limit=100, *, over=(), skipped=0, max_bytes=MUCH, queue="mail", **wanted):
+    question = CompletedPage(None, queue, offset, limit, max_bytes, list(live), skipped, list(over), **wanted)
     lists.answer(writer, question)
     return question.page
+
+
+def results(writer, live=(), max_bytes=MUCH, **wanted):
+    question = CompletedPage(None, "mail", 0, 100, max_bytes, list(live), 0, [], **wanted)
+    lists.answer(writer, question)
+    return None if question.page is None else {job_id: bytes(result) for job_id, result in question.results.items()}
 
 
 def test_completed_jobs_come_in_order_with_their_state(writer, path):
@@ -78,6 +85,48 @@ def test_any_page_equals_that_of_one_sorted_list(writer, path, seed):
         found = page(writer, window, offset, limit, over=over, skipped=skipped)
 
         assert [record.id for record in found] == [record.id for record in everyone[offset : offset + limit]]
+        window = live[::-1][skipped : offset + limit]
+        found = page(writer, window, offset, limit, over=over, skipped=skipped, newest_first=True)
+        assert [record.id for record in found] == [record.id for record in everyone[::-1][offset : offset + limit]]
+        found = page(writer, live[offset : offset + limit], offset, limit, skipped=offset, wants_completed=False)
+        assert found == live[offset : offset + limit]
+
+
+def fill_with_results(writer, path):
+    """Two completed jobs, of which one is named, and a waiting one that has run before; each has returned something."""
+    named = done("named", 1, own_name="n")
+    live = job("again", created_at=T0 + 2, own_name="n")
+    records = [done("plain", 0), named, done("silent", 3, own_name="n")]
+    rows = [full_row(record, n + 1, "completed") for n, record in enumerate(records)]
+    extras = [(r.id, extra_blob(r, key_expires_at=None, is_from_cron=False)) for r in (named, records[2])]
+    returned = [(name, msgpack.packb(name), T0) for name in ("plain", "named", "again")]
+    writes.apply_batch(writer, Batch(full=rows, extras=extras, results=returned), path)
+    return live
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ({}, ["named"]),
+        ({"wants_results": True}, ["named", "plain"]),
+        ({"rerun": frozenset({"again"})}, ["again", "named"]),
+        ({"rerun": frozenset({"again"}), "wants_completed": False}, ["again"]),
+    ],
+)
+def test_results_are_read_for_those_that_show_them(writer, path, wanted, found):
+    live = fill_with_results(writer, path)
+
+    assert results(writer, [live], **wanted) == {name: msgpack.packb(name) for name in found}
+
+
+def test_results_count_as_data_that_a_reply_has_to_hold(writer, path, monkeypatch):
+    monkeypatch.setattr(reads, "ROWS_AT_ONCE", 1)
+    live = fill_with_results(writer, path)
+    data_bytes = sum(len(job(name).data) for name in ("plain", "named", "silent"))
+    enough = data_bytes + len(msgpack.packb("plain")) + len(msgpack.packb("named"))
+
+    assert results(writer, [live], enough - 1, wants_results=True) is None
+    assert len(results(writer, [live], enough, wants_results=True)) == 2
 
 
 def test_more_data_than_a_reply_can_hold_is_not_read(writer, path, monkeypatch):

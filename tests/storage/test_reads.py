@@ -39,6 +39,10 @@ STATEMENTS = {
 } | {
     name: getattr(reads, name)._texts[8]
     for name in ("_COMPLETED_IDS", "_RESULT_IDS", "_FINISHED_IDS", "_COMPLETED_QUEUES")
+} | {
+    "_RESULTS": reads._RESULTS,
+    "_COMPLETED_OF_QUEUE": reads._COMPLETED_OF_QUEUE.format(""),
+    "_NEWEST_OF_QUEUE": reads._NEWEST_OF_QUEUE.format(""),
 }  # fmt: skip
 
 

@@ -54,7 +54,8 @@ def test_indexes_equal_those_of_the_reference(writer):
 def test_there_are_no_tables_beyond_the_known_ones(writer):
     names = {name for (name,) in writer.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
 
-    assert names == {*TABLES, "sqlite_sequence", "bqt_jobs", "bqt_finished", "bqt_queues", "bqt_meta"}
+    ours = {"bqt_jobs", "bqt_finished", "bqt_queues", "bqt_series", "bqt_groups", "bqt_crons", "bqt_meta"}
+    assert names == {*TABLES, "sqlite_sequence", *ours}
 
 
 def test_dead_letter_ids_are_never_reused(writer):
@@ -126,7 +127,7 @@ def cut_back_to_version_4(path: str) -> None:
     for table, names in dropped.items():
         for name in names:
             connection.execute(f"ALTER TABLE {table} DROP COLUMN {name}")
-    for table in ("bqt_jobs", "bqt_finished", "bqt_queues", "bqt_meta"):
+    for table in ("bqt_jobs", "bqt_finished", "bqt_queues", "bqt_groups", "bqt_crons", "bqt_meta"):
         connection.execute(f"DROP TABLE {table}")
     connection.execute("UPDATE migrations SET version = 4")
     connection.close()

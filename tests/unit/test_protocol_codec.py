@@ -3,14 +3,16 @@
 import struct
 
 import msgpack
+import msgspec
 import pytest
 from msgspec import Raw
 
 from bunqueue_trio.errors import MalformedFrameError
 from bunqueue_trio.model import commands as c
+from bunqueue_trio.model.events import JobEvent
 from bunqueue_trio.model.replies import ErrorReply, IdReply, Reply, ResultReply
 from bunqueue_trio.protocol import codec, tolerant
-from bunqueue_trio.protocol.codec import decode_command, encode_frame, string_req_id
+from bunqueue_trio.protocol.codec import decode_command, encode_event, encode_frame, string_req_id
 from bunqueue_trio.protocol.tolerant import NOT_A_LIST, NOT_AN_OBJECT
 
 UNDEFINED = msgpack.ExtType(0, b"\x00")
@@ -245,7 +247,7 @@ def test_a_frame_too_deep_to_be_rewritten_is_refused(monkeypatch, command):
 
 
 def test_the_wire_cannot_claim_to_be_plain():
-    name = c.PushOptions.__struct_encode_fields__[1]
+    name = c.PushOptions.__struct_encode_fields__[c.PushOptions.__struct_fields__.index("is_plain")]
 
     command = decode_command(pack({"cmd": "PUSH", "queue": "q", "data": 1, name: True}))
 
@@ -292,3 +294,50 @@ def test_the_text_id_of_a_frame_refused_undecoded(body, echoed):
     req_id = string_req_id(body)
 
     assert req_id == (None if echoed is None else Raw(pack(echoed)))
+
+
+# events
+
+
+def test_an_event_is_a_frame_with_its_type_and_no_wide_integer():
+    payload = Raw(msgspec.msgpack.encode({"n": 1}))
+    frame = encode_event(JobEvent("failed", "q", "j", 1.7e12, payload, "x", terminal=False))
+
+    assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+    assert msgpack.unpackb(frame[4:]) == {
+        "type": "event",
+        "event": {
+            "eventType": "failed",
+            "queue": "q",
+            "jobId": "j",
+            "timestamp": 1.7e12,
+            "data": {"n": 1},
+            "error": "x",
+            "terminal": False,
+        },
+    }
+    assert b"\xcb" in frame
+    assert not {0xCF, 0xD3} & set(frame)
+
+
+@pytest.mark.parametrize("fields", [{}, {"error": "x" * 100}])
+def test_an_event_that_no_client_can_receive_leaves_without_its_payload(monkeypatch, fields):
+    monkeypatch.setattr(codec, "MAX_FRAME_BYTES", 120)
+    payload = Raw(msgspec.msgpack.encode("x" * 100))
+
+    event = msgpack.unpackb(encode_event(JobEvent("failed", "q", "j", 1.0, payload, **fields))[4:])["event"]
+
+    assert event.get("error") == (codec.TOO_LARGE if fields else None)
+    assert "data" not in event
+
+
+@pytest.mark.parametrize(("sent", "received"), [(b"\xa2a\xff", "a\ufffd"), (b"\xc4\x01a", None)])
+def test_a_name_with_bad_utf8_is_mended_like_any_text(sent, received):
+    job = b"\x82\xa4name" + sent + b"\xa4data\x80"
+    flow_job = b"\x83\xa2id\xa1f\xa5queue\xa1q\xa5input" + job
+
+    single = decode_command(b"\x84\xa3cmd\xa4PUSH\xa5queue\xa1q" + job[1:])
+    batch = decode_command(b"\x83\xa3cmd\xa5PUSHB\xa5queue\xa1q\xa4jobs\x91" + job)
+    flow = decode_command(b"\x82\xa3cmd\xa5PUSHF\xa4jobs\x91" + flow_job)
+
+    assert [single.name, batch.jobs[0].name, flow.plan.jobs[0].input.name] == [received] * 3

@@ -8,7 +8,7 @@ import pytest
 from msgspec import UNSET, Raw
 
 from bunqueue_trio.errors import ValidationError
-from bunqueue_trio.model.commands import Push, PushBatch, PushEntry
+from bunqueue_trio.model.commands import ABSENT, Push, PushBatch, PushEntry
 from bunqueue_trio.model.job import BackoffConfig, Dedup, RepeatConfig
 from bunqueue_trio.protocol import fields
 from bunqueue_trio.protocol.codec import decode_command
@@ -335,6 +335,29 @@ def test_a_plain_push_still_refuses_a_custom_id_that_is_no_string(bad):
         checked(command)
 
 
+@pytest.mark.parametrize(
+    ("fields", "is_plain", "name"),
+    [
+        ({"name": "n"}, True, "n"),
+        ({"name": "n", "jobId": "a"}, True, "n"),
+        ({"name": "n", "lifo": True}, False, "n"),
+        ({"name": msgpack.ExtType(0, b"\0")}, True, ABSENT),
+        ({"name": msgpack.ExtType(0, b"\0"), "lifo": True}, False, ABSENT),
+        ({"name": ""}, True, ""),
+        ({"name": None}, True, None),
+        ({"name": 5}, True, None),
+    ],
+)
+@pytest.mark.parametrize("reqId", [{}, {"reqId": "1"}])
+def test_a_name_is_no_option(fields, is_plain, name, reqId):
+    command = decode_command(pack({"cmd": "PUSH", "queue": "q", "data": 1, **fields, **reqId}))
+
+    checked(command)
+
+    assert (command.is_plain, command.name) == (is_plain, name)
+    assert bytes(command.data) == b"\x01"
+
+
 def test_four_keys_of_which_one_is_an_option_are_not_plain():
     command = decode_command(pack({"cmd": "PUSH", "data": 1, "reqId": "r", "priority": 5}))
 
@@ -343,7 +366,7 @@ def test_four_keys_of_which_one_is_an_option_are_not_plain():
 
 
 def test_a_client_cannot_make_an_entry_plain():
-    name = PushEntry.__struct_encode_fields__[1]
+    name = PushEntry.__struct_encode_fields__[PushEntry.__struct_fields__.index("is_plain")]
     command = decode_command(pack({"cmd": "PUSHB", "queue": "q", "jobs": [{"data": 1, name: True, "priority": 5.0}]}))
 
     checked(command)

@@ -9,9 +9,10 @@ from msgspec import UNSET, Raw
 
 from bunqueue_trio.model.entries import DEFAULT_SETTINGS, QueueSettings, RateLimit, StallPolicy
 from bunqueue_trio.model.job import BackoffConfig, ChildFailures, JobRecord, RepeatConfig, TimelineEntry
+from bunqueue_trio.model.naming import NO_DATA, classed
 from bunqueue_trio.storage import decoding, letters, payloads, records
 from bunqueue_trio.storage.batch import FULL_COLUMNS, PLAIN_COLUMNS, SETTINGS_COLUMNS, STATE_COLUMNS
-from tests.storage.samples import T0, full_job, job, letter, same_job
+from tests.storage.samples import T0, full_job, job, letter, raw, same_job
 
 UNDEFINED = msgpack.ExtType(0, b"\0")
 
@@ -76,11 +77,20 @@ def test_time_stamps_in_blobs_are_float64():
 # Round trips --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("record", [job("plain"), full_job(), job("old", run_at=5.0, last_heartbeat=0.0)])
+NAMED = [
+    classed(job("inside", data=raw({"to": 1}), own_name="send")),
+    classed(job("beside", data=raw({"name": "Bob"}), own_name="send")),
+    classed(job("default", data=raw({}), own_name="default")),
+    classed(job("bare", data=NO_DATA, own_name="none")),
+]
+
+
+@pytest.mark.parametrize("record", [job("plain"), full_job(), job("old", run_at=5.0, last_heartbeat=0.0), *NAMED])
 def test_a_record_survives_its_row(record: JobRecord):
     stored = decoding.job_from_row(row_of(record))
 
     assert same_job(stored.record, record)
+    assert type(stored.record) is type(record)
     assert (stored.seq, stored.state_name, stored.damage) == (7, "waiting", ())
 
 
@@ -399,3 +409,14 @@ def test_an_incomplete_stall_policy_is_the_default():
     row = ("q", 1, None, None, None, None, 0, 2_000, None, 10)
 
     assert decoding.settings_from_row(row) == ("q", QueueSettings(paused=True))
+
+
+@pytest.mark.parametrize("record", NAMED, ids=lambda record: record.id)
+def test_a_dead_letter_keeps_the_name_of_its_job(record: JobRecord):
+    entry = letters.entry_from_blob(records.entry_blob(letter(record)))
+    odd = letters.entry_from_blob(msgpack.packb(msgpack.unpackb(records.entry_blob(letter(record))) | {"reason": 5}))
+
+    assert entry is not None
+    assert odd is not None
+    assert [type(found.job) for found in (entry, odd)] == [type(record)] * 2
+    assert [found.job.name for found in (entry, odd)] == [record.name] * 2

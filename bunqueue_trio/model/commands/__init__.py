@@ -35,17 +35,39 @@ from bunqueue_trio.model.commands.controlling import (
     SetStallConfig,
 )
 from bunqueue_trio.model.commands.cron import Cron, CronDelete, CronGet, CronList
+from bunqueue_trio.model.commands.flowing import FlowEntry, FlowInput, FlowPlan, PushFlow
+from bunqueue_trio.model.commands.grouping import (
+    GetGroupActiveCount,
+    GetGroupConcurrency,
+    GetGroupJobsCount,
+    GetGroupRateLimit,
+    GetGroupRateLimitTtl,
+    GetGroupsJobsCount,
+    IsGroupPaused,
+    PauseGroup,
+    RateLimitGroup,
+    RemoveGroupConcurrency,
+    RemoveGroupRateLimit,
+    ResumeGroup,
+    SetGroupConcurrency,
+    SetGroupRateLimit,
+)
 from bunqueue_trio.model.commands.managing import (
     Cancel,
     ChangeDelay,
     ChangePriority,
     Discard,
+    Move,
     MoveToDelayed,
     MoveToWait,
+    MoveToWaitingChildren,
     Promote,
     PromoteJobs,
     PurgeDlq,
     RemoveChildDependency,
+    RemoveDeduplicationKey,
+    RemoveDlqJob,
+    RemoveJobDeduplicationKey,
     RemoveUnprocessedChildren,
     RetryCompleted,
     RetryDlq,
@@ -58,6 +80,8 @@ from bunqueue_trio.model.commands.reading import (
     Explain,
     GetChildrenValues,
     GetCountsPerPriority,
+    GetDeduplicationJobId,
+    GetDlqStats,
     GetFailedChildrenValues,
     GetIgnoredChildrenFailures,
     GetJob,
@@ -65,11 +89,13 @@ from bunqueue_trio.model.commands.reading import (
     GetJobCounts,
     GetJobs,
     GetProgress,
+    GetQueueLimits,
     GetResult,
     GetState,
     ListQueues,
     WaitJob,
 )
+from bunqueue_trio.model.commands.subscribing import SubscribeEvents, TrimEvents, UnsubscribeEvents
 from bunqueue_trio.model.commands.watching import (
     AddLog,
     ClearLogs,
@@ -92,6 +118,7 @@ from bunqueue_trio.model.commands.working import (
     Fail,
     JobHeartbeat,
     JobHeartbeatBatch,
+    ParentLink,
     Progress,
     Pull,
     PullBatch,
@@ -132,10 +159,21 @@ __all__ = [
     "ExtendLock",
     "ExtendLocks",
     "Fail",
+    "FlowEntry",
+    "FlowInput",
+    "FlowPlan",
     "GetChildrenValues",
     "GetCountsPerPriority",
+    "GetDeduplicationJobId",
     "GetDlqConfig",
+    "GetDlqStats",
     "GetFailedChildrenValues",
+    "GetGroupActiveCount",
+    "GetGroupConcurrency",
+    "GetGroupJobsCount",
+    "GetGroupRateLimit",
+    "GetGroupRateLimitTtl",
+    "GetGroupsJobsCount",
     "GetIgnoredChildrenFailures",
     "GetJob",
     "GetJobByCustomId",
@@ -143,10 +181,12 @@ __all__ = [
     "GetJobs",
     "GetLogs",
     "GetProgress",
+    "GetQueueLimits",
     "GetResult",
     "GetStallConfig",
     "GetState",
     "Hello",
+    "IsGroupPaused",
     "IsPaused",
     "JobHeartbeat",
     "JobHeartbeatBatch",
@@ -154,10 +194,14 @@ __all__ = [
     "ListWebhooks",
     "ListWorkers",
     "Metrics",
+    "Move",
     "MoveToDelayed",
     "MoveToWait",
+    "MoveToWaitingChildren",
     "Obliterate",
+    "ParentLink",
     "Pause",
+    "PauseGroup",
     "Ping",
     "Progress",
     "Prometheus",
@@ -169,23 +213,36 @@ __all__ = [
     "Push",
     "PushBatch",
     "PushEntry",
+    "PushFlow",
     "PushOptions",
     "RateLimit",
     "RateLimitClear",
+    "RateLimitGroup",
     "RegisterWorker",
     "RemoveChildDependency",
+    "RemoveDeduplicationKey",
+    "RemoveDlqJob",
+    "RemoveGroupConcurrency",
+    "RemoveGroupRateLimit",
+    "RemoveJobDeduplicationKey",
     "RemoveUnprocessedChildren",
     "RemoveWebhook",
     "Resume",
+    "ResumeGroup",
     "RetryCompleted",
     "RetryDlq",
     "SetConcurrency",
     "SetDlqConfig",
+    "SetGroupConcurrency",
+    "SetGroupRateLimit",
     "SetStallConfig",
     "SetWebhookEnabled",
     "Stats",
     "StorageStatus",
+    "SubscribeEvents",
+    "TrimEvents",
     "UnregisterWorker",
+    "UnsubscribeEvents",
     "Update",
     "UpdateParent",
     "WaitJob",
@@ -195,6 +252,7 @@ __all__ = [
 AnyCommand = (
     Push
     | PushBatch
+    | PushFlow
     | Pull
     | PullBatch
     | Ack
@@ -214,6 +272,9 @@ AnyCommand = (
     | GetJobCounts
     | ListQueues
     | Dlq
+    | GetDlqStats
+    | GetQueueLimits
+    | GetDeduplicationJobId
     | GetJobs
     | GetCountsPerPriority
     | GetChildrenValues
@@ -229,9 +290,13 @@ AnyCommand = (
     | ChangeDelay
     | MoveToDelayed
     | MoveToWait
+    | MoveToWaitingChildren
     | Discard
     | RetryDlq
     | PurgeDlq
+    | RemoveDlqJob
+    | RemoveDeduplicationKey
+    | RemoveJobDeduplicationKey
     | UpdateParent
     | RemoveChildDependency
     | RemoveUnprocessedChildren
@@ -276,5 +341,22 @@ AnyCommand = (
     | RemoveWebhook
     | ListWebhooks
     | SetWebhookEnabled
+    | SubscribeEvents
+    | UnsubscribeEvents
+    | TrimEvents
+    | GetGroupJobsCount
+    | GetGroupsJobsCount
+    | GetGroupActiveCount
+    | SetGroupConcurrency
+    | GetGroupConcurrency
+    | RemoveGroupConcurrency
+    | SetGroupRateLimit
+    | GetGroupRateLimit
+    | RemoveGroupRateLimit
+    | GetGroupRateLimitTtl
+    | PauseGroup
+    | ResumeGroup
+    | IsGroupPaused
+    | RateLimitGroup
 )
 """Every command the server knows. A new command is a new member here."""

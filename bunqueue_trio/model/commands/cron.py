@@ -25,6 +25,7 @@ class Cron(Command, tag="Cron"):
     skip_missed_on_restart: Any = None
     skip_if_no_worker: Any = None
     job_options: Any = None
+    job_name: Any = None
 
 
 class CronGet(Command, tag="CronGet"):

@@ -1,10 +1,13 @@
-"""Commands that change or move single jobs, or remove many."""
+"""Commands that change or move single jobs, or remove many.
+
+A ``count`` leaves the codec as what was sent, or as `ABSENT`, which means all; null means none.
+"""
 
 from typing import Any
 
-from msgspec import UNSET, Raw, field
+from msgspec import Raw, field
 
-from bunqueue_trio.model.commands.base import ABSENT, Command
+from bunqueue_trio.model.commands.base import ABSENT, Command, Undecoded
 
 
 class Cancel(Command, tag="Cancel"):
@@ -18,6 +21,7 @@ class Update(Command, tag="Update"):
 
     id: Any = None
     data: Raw = ABSENT
+    is_newer: Any = field(name="(newer)", default=False)
 
 
 class ChangePriority(Command, tag="ChangePriority"):
@@ -38,33 +42,42 @@ class PromoteJobs(Command, tag="PromoteJobs"):
     """Make delayed jobs of a queue ready."""
 
     queue: Any = None
-    count: Any = UNSET
+    count: Undecoded = ABSENT
 
 
-class ChangeDelay(Command, tag="ChangeDelay"):
+class Move(Command):
+    """What the moves below have in common. ``token`` is that of the lock, if the job has one.
+
+    ``is_newer`` is set by sessions that speak protocol 3, whatever came over the wire: they must send the token.
+    """
+
+    id: Any = None
+    token: Any = None
+    is_newer: Any = field(name="(newer)", default=False)
+
+
+class ChangeDelay(Move, tag="ChangeDelay"):
     """Give a queued or active job another run time."""
 
-    id: Any = None
     delay: Any = None
 
 
-class MoveToDelayed(Command, tag="MoveToDelayed"):
+class MoveToDelayed(Move, tag="MoveToDelayed"):
     """The same, with other refusals."""
 
-    id: Any = None
     delay: Any = None
 
 
-class MoveToWait(Command, tag="MoveToWait"):
+class MoveToWait(Move, tag="MoveToWait"):
     """Make a job ready from wherever it is."""
 
-    id: Any = None
+
+class MoveToWaitingChildren(Move, tag="MoveToWaitingChildren"):
+    """Let an active job wait for its children, those that it is going to have included."""
 
 
-class Discard(Command, tag="Discard"):
+class Discard(Move, tag="Discard"):
     """Send a job to the dead letters."""
-
-    id: Any = None
 
 
 class RetryDlq(Command, tag="RetryDlq"):
@@ -72,13 +85,36 @@ class RetryDlq(Command, tag="RetryDlq"):
 
     queue: Any = None
     job_id: Any = None
-    count: Any = UNSET
+    count: Undecoded = ABSENT
+    filter: Raw = ABSENT
+    selection: Any = field(name="(selection)", default=None)
+    """As of `reading.Dlq`; where it is set, ``job_id`` and ``count`` mean nothing."""
 
 
 class PurgeDlq(Command, tag="PurgeDlq"):
     """Delete dead letters."""
 
     queue: Any = None
+
+
+class RemoveDlqJob(Command, tag="RemoveDlqJob"):
+    """Delete one dead letter."""
+
+    queue: Any = None
+    job_id: Any = None
+
+
+class RemoveDeduplicationKey(Command, tag="RemoveDeduplicationKey"):
+    """Take a unique key of a queue from its holder."""
+
+    queue: Any = None
+    deduplication_id: Any = None
+
+
+class RemoveJobDeduplicationKey(Command, tag="RemoveJobDeduplicationKey"):
+    """Take its unique key from a job."""
+
+    id: Any = None
 
 
 class UpdateParent(Command, tag="UpdateParent"):
@@ -106,7 +142,9 @@ class RemoveUnprocessedChildren(Command, tag="RemoveUnprocessedChildren"):
 
 
 class RetryCompleted(Command, tag="RetryCompleted"):
-    """Run completed jobs again, one by id or all of a queue."""
+    """Run completed jobs again: one by id, or those of a queue; ``timestamp`` is the latest completion that counts."""
 
     queue: Any = None
     id: Any = None
+    count: Undecoded = ABSENT
+    timestamp: Any = None

@@ -2,7 +2,9 @@
 
 from typing import Any
 
-from bunqueue_trio.model.commands.base import Command
+from msgspec import Raw, field
+
+from bunqueue_trio.model.commands.base import ABSENT, Command, Undecoded
 
 
 class GetProgress(Command, tag="GetProgress"):
@@ -15,6 +17,7 @@ class GetJob(Command, tag="GetJob"):
     """Read a job in any state."""
 
     id: Any = None
+    is_newer: Any = field(name="(newer)", default=False)
 
 
 class GetState(Command, tag="GetState"):
@@ -33,6 +36,7 @@ class GetJobByCustomId(Command, tag="GetJobByCustomId"):
     """Read a live job by its custom id."""
 
     custom_id: Any = None
+    is_newer: Any = field(name="(newer)", default=False)
 
 
 class Count(Command, tag="Count"):
@@ -52,19 +56,50 @@ class ListQueues(Command, tag="ListQueues"):
 
 
 class Dlq(Command, tag="Dlq"):
-    """Jobs among the dead letters of a queue."""
+    """Jobs among the dead letters of a queue; with the entries where ``filter`` is there, whatever it holds (NC-8).
+
+    ``selection`` is set by the checks, whatever came over the wire: the `LetterFilter` out of ``filter``, or None.
+    """
 
     queue: Any = None
     count: Any = None
+    filter: Raw = ABSENT
+    selection: Any = field(name="(selection)", default=None)
+    is_newer: Any = field(name="(newer)", default=False)
+
+
+class GetDlqStats(Command, tag="GetDlqStats"):
+    """Count the dead letters of a queue, by reason and by what time does to them."""
+
+    queue: Any = None
+
+
+class GetQueueLimits(Command, tag="GetQueueLimits"):
+    """Read what limits a queue, and whether ``max_jobs`` have used it up."""
+
+    queue: Any = None
+    max_jobs: Any = None
+
+
+class GetDeduplicationJobId(Command, tag="GetDeduplicationJobId"):
+    """Ask who holds a unique key of a queue."""
+
+    queue: Any = None
+    deduplication_id: Any = None
 
 
 class GetJobs(Command, tag="GetJobs"):
-    """List jobs of a queue, by ``state`` (a name, several, or all)."""
+    """List jobs of a queue, by ``state`` (a name, several, or all).
+
+    ``asc`` is checked to a bool; `ABSENT` if the key was not sent, which says that the client is an older one.
+    """
 
     queue: Any = None
     state: Any = None
     offset: Any = None
     limit: Any = None
+    asc: Undecoded = ABSENT
+    is_newer: Any = field(name="(newer)", default=False)
 
 
 class GetCountsPerPriority(Command, tag="GetCountsPerPriority"):

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from msgspec import Raw
+from msgspec import Raw, field
 
 from bunqueue_trio.model.commands.base import ABSENT, Command
 
@@ -35,7 +35,15 @@ class Stats(Command, tag="Stats"):
 
 
 class Metrics(Command, tag="Metrics"):
-    """Read the server's totals since start."""
+    """Read the server's totals since start; with ``queue`` or ``kind`` how many jobs of a queue ended, by the minute.
+
+    ``kind`` is ``completed`` or ``failed``; ``start`` and ``end`` cut the minutes, the newest of which is 0.
+    """
+
+    queue: Any = None
+    kind: Any = field(name="type", default=None)
+    start: Any = None
+    end: Any = None
 
 
 class StorageStatus(Command, tag="StorageStatus"):

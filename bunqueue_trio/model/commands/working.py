@@ -4,18 +4,33 @@ from typing import Any
 
 from msgspec import Raw, Struct, field
 
-from bunqueue_trio.model.commands.base import ABSENT, Command
+from bunqueue_trio.model.commands.base import ABSENT, Command, Undecoded
+
+
+class ParentLink(Struct, frozen=True, gc=False):
+    """A job is to become a child of the job that its ``parentId`` names.
+
+    ``parent_queue`` is where its data say that one is; ``name_children`` writes the ids of its children into the
+    parent's data, which the engine does not look into.
+    """
+
+    parent_queue: str
+    name_children: Any
 
 
 class PushOptions(Struct, rename="camel", gc=False):
     """What PUSH and the entries of PUSHB have in common. ``data`` is the payload, already canonical.
 
-    ``is_plain`` is set by the checks, whatever came over the wire: True when every option but ``durable`` and the
-    custom id is absent, so that nothing need be looked at one by one.
+    ``name`` leaves the codec as what was sent, or as None for what is no string; `ABSENT` makes an unnamed job.
+    ``is_plain`` is set by the checks, whatever came over the wire: True when every option but ``durable``, the custom
+    id and the name is absent, so that nothing need be looked at one by one. ``link`` is set by the checks, too, where
+    options are looked at one by one: a `ParentLink`, or None, as for nearly every job.
     """
 
     data: Raw = ABSENT
+    name: Undecoded = ABSENT
     is_plain: Any = field(name="(plain)", default=False)
+    link: Any = field(name="(link)", default=None)
     durable: Any = None
     priority: Any = None
     delay: Any = None
@@ -45,6 +60,7 @@ class PushOptions(Struct, rename="camel", gc=False):
     remove_dependency_on_failure: Any = None
     continue_parent_on_failure: Any = None
     ignore_dependency_on_failure: Any = None
+    group_max_size: Any = None
 
 
 class PushEntry(PushOptions):
@@ -71,13 +87,18 @@ class PushBatch(Command, tag="PUSHB"):
 
 
 class Pull(Command, tag="PULL"):
-    """Lease the best ready job, waiting up to ``timeout`` ms for one."""
+    """Lease the best ready job, waiting up to ``timeout`` ms for one.
+
+    ``group`` leaves the checks as a `PullGroup`, or as `ABSENT`: then the pull knows nothing of groups.
+    """
 
     queue: Any = None
     timeout: Any = None
     owner: Any = None
     lock_ttl: Any = None
     detach: Any = None
+    group: Undecoded = ABSENT
+    is_newer: Any = field(name="(newer)", default=False)
 
 
 class PullBatch(Command, tag="PULLB"):
@@ -88,22 +109,32 @@ class PullBatch(Command, tag="PULLB"):
     timeout: Any = None
     owner: Any = None
     lock_ttl: Any = None
+    group: Undecoded = ABSENT
+    is_newer: Any = field(name="(newer)", default=False)
 
 
 class Ack(Command, tag="ACK"):
-    """Finish a job. ``result`` is kept if present; null counts as present."""
+    """Finish a job. ``result`` is kept if present; null counts as present.
+
+    ``remove_on_complete`` is for the job at hand and adds to its own. ``is_newer`` is set by sessions that speak
+    protocol 3, whatever came over the wire, here and below: they hear of an outcome that came too late.
+    """
 
     id: Any = None
     result: Raw = ABSENT
     token: Any = None
+    remove_on_complete: Any = None
+    is_newer: Any = field(name="(newer)", default=False)
 
 
 class AckBatch(Command, tag="ACKB"):
-    """Finish several jobs; ``tokens`` and ``results`` pair up with ``ids``."""
+    """Finish several jobs; ``tokens``, ``results`` and ``remove_on_completes`` pair up with ``ids``."""
 
     ids: Any = None
     tokens: Any = None
     results: list[Raw] | None = None
+    remove_on_completes: Any = None
+    is_newer: Any = field(name="(newer)", default=False)
 
 
 class Fail(Command, tag="FAIL"):
@@ -114,6 +145,8 @@ class Fail(Command, tag="FAIL"):
     token: Any = None
     unrecoverable: Any = None
     stack: Any = None
+    remove_on_fail: Any = None
+    is_newer: Any = field(name="(newer)", default=False)
 
 
 class JobHeartbeat(Command, tag="JobHeartbeat"):

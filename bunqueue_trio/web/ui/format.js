@@ -54,8 +54,8 @@ export function json(value) {
 
 const NAME_LIMIT = 120;
 
-/** The name that clients give a job: it travels in its data. */
+/** The name that clients give a job: it stands beside its data, or in them. */
 export function jobName(job) {
-  const name = job?.data?.name;
+  const name = job?.name ?? job?.data?.name;
   return typeof name === "string" ? name.slice(0, NAME_LIMIT) : "";
 }

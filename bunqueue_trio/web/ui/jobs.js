@@ -6,7 +6,7 @@ import { absolute, count, jobName, relative } from "./format.js";
 import { Pager, Table, badge, button, el, heading, keyed, route, setAttribute, setBadge, setText } from "./ui.js";
 
 const PAGE = 50;
-const SEARCHED = 1_000; // jobs looked at for a name, per request of whoever looks; the server knows no names
+const SEARCHED = 1_000; // jobs looked at for a name, per request of whoever looks; the server keeps no index of names
 const STATES = [
   ["", "All"], ["waiting", "Waiting"], ["prioritized", "Prioritized"], ["delayed", "Delayed"], ["active", "Active"],
   ["waiting-children", "Waits for others"], ["completed", "Completed"], ["failed", "Failed"], ["paused", "Paused"],

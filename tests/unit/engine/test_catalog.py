@@ -84,6 +84,7 @@ def test_pages_equal_those_of_a_sorted_list(seed):
         expected = [j for j in listed if kind_of(j) in kinds]
         assert catalog.page(kinds, offset, limit) == expected[offset : offset + limit]
         assert list(catalog.each(kinds)) == expected
+        assert catalog.page(kinds, offset, limit, newest_first=True) == expected[::-1][offset : offset + limit]
 
 
 @pytest.mark.usefixtures("small_blocks")

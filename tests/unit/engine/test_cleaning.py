@@ -1,6 +1,7 @@
 """Clean: which jobs go, which stay, and when. Source: commands, 6; CD-11, CD-12."""
 
 import pytest
+from msgspec import UNSET
 
 from bunqueue_trio.engine.history import History
 from bunqueue_trio.engine.reading import ReadNeededError
@@ -261,7 +262,7 @@ def test_completed_jobs_go_with_row_and_result_at_the_commit(harness, how):
     assert harness.state("a") == ("unknown" if gone else "completed")
     assert forgotten == (["a", "b"] if gone else [])
     assert harness.engine.state.removing == set()
-    assert harness.send("GetResult", id="a").result is None or not gone
+    assert harness.send("GetResult", id="a").result is UNSET or not gone
 
 
 def test_dead_letters_lose_their_logs(harness):

@@ -13,7 +13,7 @@ from tests.engine_harness import SECRET, EngineHarness, decoded, snapshot_of
 
 ABOUT_THE_SERVER = (c.Stats, c.Metrics, c.StorageStatus, c.CompactMemory, c.Prometheus, c.DashboardOverview)
 ABOUT_WEBHOOKS = (c.AddWebhook, c.RemoveWebhook, c.ListWebhooks, c.SetWebhookEnabled)
-NOT_THE_ENGINES = (c.Auth, c.Hello, *ABOUT_THE_SERVER, *ABOUT_WEBHOOKS)
+NOT_THE_ENGINES = (c.Auth, c.Hello, c.SubscribeEvents, c.UnsubscribeEvents, *ABOUT_THE_SERVER, *ABOUT_WEBHOOKS)
 
 
 @pytest.fixture

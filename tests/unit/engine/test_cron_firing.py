@@ -53,6 +53,30 @@ def test_a_job_is_made_at_its_time_and_not_before(harness):
     assert shown(harness)["nextRun"] == harness.now.wall_ms + 5_000
 
 
+@pytest.mark.parametrize(
+    ("fields", "name", "data"),
+    [
+        ({"data": {"name": "own"}}, "tick", {"name": "own"}),
+        ({"data": None}, "tick", None),
+        ({"data": msgpack.ExtType(0, b"\0")}, "tick", "none"),
+    ],
+)
+def test_a_job_is_named_as_its_cron_says(harness, fields, name, data):
+    put(harness, jobName="tick", immediately=True, **fields)
+    harness.advance(0)
+
+    [job] = jobs(harness)
+    assert (job["name"], job.get("data", "none")) == (name, data)
+
+
+def test_an_unnamed_cron_without_data_makes_unnamed_jobs_with_null(harness):
+    put(harness, immediately=True, data=msgpack.ExtType(0, b"\0"))
+    harness.advance(0)
+
+    [job] = jobs(harness)
+    assert ("name" in job, job["data"]) == (False, None)
+
+
 def test_immediately_means_now(harness):
     put(harness, immediately=True)
     harness.advance(0)

@@ -6,6 +6,7 @@ import pytest
 
 from bunqueue_trio.engine import crons
 from bunqueue_trio.engine.state import PendingChangeError
+from bunqueue_trio.errors import ValidationError
 from tests.engine_harness import EngineHarness
 
 HOUR = 3_600_000
@@ -53,6 +54,28 @@ def test_a_new_cron_is_answered_and_shown(harness):
         "maxLimit": 3,
         "timezone": "Europe/Rome",
     }
+
+
+def test_only_a_cron_that_names_its_jobs_shows_a_job_name(harness):
+    named = put(harness, "a", jobName="tick", priority=2)
+    put(harness, "b", jobName=None)
+
+    assert named["jobName"] == "tick"
+    assert [(cron.get("jobName"), cron.get("priority")) for cron in harness.ask("CronList")["crons"]] == [
+        ("tick", 2),
+        (None, None),
+    ]
+    assert shown(harness, "a")["jobName"] == "tick"
+    assert "jobName" not in put(harness, "a")
+    assert "jobName" not in shown(harness, "a")
+
+
+@pytest.mark.parametrize("name", ["", 4, True, {}, "x" * 257])
+def test_what_is_no_name_of_jobs_is_refused(harness, name):
+    with pytest.raises(ValidationError) as refused:
+        put(harness, jobName=name)
+
+    assert str(refused.value) == "Job name must be a non-empty string of at most 256 characters"
 
 
 def test_an_interval_begins_now(harness):

@@ -271,8 +271,8 @@ def test_a_lock_that_ends_the_last_attempt_makes_a_dead_letter(harness):
     harness.advance(4_000)
 
     told = harness.told()
-    assert [event for event, _ in told] == ["job:lock-expired", "dlq:added", "failed"]
-    assert told[1][1]["jobId"] == job_id
+    assert [event for event, _ in told] == ["job:lock-expired", "stalled", "dlq:added", "failed"]
+    assert told[2][1]["jobId"] == job_id
 
 
 @pytest.mark.parametrize(("attempts", "action"), [(3, "retry"), (1, "move_to_dlq")])

@@ -217,3 +217,13 @@ def test_reading_a_dashboard_changes_nothing(harness):
 @pytest.mark.parametrize("queue", ["", "with blanks", "x" * 300])
 def test_any_string_names_a_queue(harness, queue):
     assert board(harness, queue)["name"] == queue
+
+
+def test_the_preview_shows_data_as_stored_and_null_for_none(harness):
+    for fields in ({"data": {"to": "x"}}, {}):
+        harness.send("PUSH", queue="q", name="send", maxAttempts=1, **fields)
+        harness.fail(*harness.pull())
+
+    assert [glance["data"] for glance in board(harness)["dlqPreview"]] == [{"to": "x"}, None]
+    preview = harness.send("DashboardQueue", queue="q").data["dlqPreview"]
+    assert [bytes(glance.data) for glance in preview] == [b"\x81\xa2to\xa1x", b"\xc0"]

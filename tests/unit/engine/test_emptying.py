@@ -1,6 +1,7 @@
 """Drain and Obliterate: what goes, what stays, what happens between the command and its commit."""
 
 import pytest
+from msgspec import UNSET
 
 from bunqueue_trio.engine.history import History
 from bunqueue_trio.engine.state import PendingChangeError
@@ -186,7 +187,7 @@ def test_obliterate_leaves_nothing(harness):
     assert not harness.send("IsPaused", queue="q").paused
     assert harness.send("GetStallConfig", queue="q").config.max_stalls == 3
     assert harness.send("GetDlqConfig", queue="q").config.max_entries == 10_000
-    assert harness.send("GetResult", id="completed").result is None
+    assert harness.send("GetResult", id="completed").result is UNSET
     batch = harness.batches[-1]
     assert sorted(batch.deleted) == ["active", "delayed", "parked", "prioritized", "waiting"]
     assert [name for name, _ in batch.emptied] == batch.settings_gone == batch.policies_gone == ["q"]
@@ -215,9 +216,23 @@ def test_an_obliterated_queue_starts_anew(harness):
 
 
 def test_obliterating_an_unknown_queue_is_a_plain_ok(harness):
-    with harness.pending():
-        assert harness.send("Obliterate", queue="ghost").ok
+    """Given that the file may still know what has once ended in it, so it is asked to forget that."""
+    harness.engine.listen(True)
+    assert harness.send("Obliterate", queue="ghost").ok
+
+    assert [queue for queue, _ in harness.batches[-1].emptied] == ["ghost"]
+    assert "ghost" not in harness.engine.state.queues
+    assert harness.engine.state.events == []
     assert not harness.engine.state.changes.staged
+
+
+def test_those_who_listen_hear_of_a_queue_that_had_only_settings(harness):
+    harness.send("Pause", queue="ghost")
+    harness.engine.listen(True)
+    harness.send("Obliterate", queue="ghost")
+
+    told = [event.event for event in harness.engine.state.events]
+    assert told == ["queue:obliterated", "queue:removed"]
 
 
 def test_an_empty_queue_survives_the_sweep_until_it_is_obliterated():

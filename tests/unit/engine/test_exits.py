@@ -148,6 +148,24 @@ def test_the_next_of_its_group_has_its_turn_after_one_that_was_called_up_and_lef
     assert pull(harness) == "next"
 
 
+@cases("waiting", "active", "taken")
+def test_its_named_group_has_room_again_and_the_next_has_its_turn(way: Way) -> None:
+    one = {"concurrency": 1}
+    harness, token = held(way, groupId="g", name="n")
+    harness.push(groupId="g", name="n", jobId="next")
+    if way.place == "active":
+        assert harness.pull_id(group=one) is None
+
+    way.leave(harness, token)
+
+    if way.empties:
+        harness.push(groupId="g", name="n", jobId="next")
+    pulled = harness.pull_id(group=one)
+    assert pulled in (MINE, "next") or harness.state("next") == "active", "the pull that met the end of ttl got it"
+    running = harness.ask("GetGroupActiveCount", queue="q", groupId="g")["data"]["count"]
+    assert running == 1, "one that has left counts no more"
+
+
 def with_next(harness: EngineHarness, *, unless: bool) -> None:
     """Push another member of the group. Where the way takes it along, it has to come afterwards."""
     if not unless:
@@ -164,7 +182,7 @@ def test_the_unique_key_is_free_or_stays_with_a_job_that_goes_on(way: Way) -> No
     way.leave(harness, token)
     found = harness.push(uniqueKey="k")
 
-    assert (found == MINE) is way.goes_on
+    assert (found == MINE) is way.keeps_key
 
 
 @cases(*ANYWHERE)

@@ -290,3 +290,71 @@ def test_asking_changes_nothing(harness):
 
     assert not harness.engine.state.changes
     assert harness.counts()
+
+
+def member(harness, job_id, group="g", **options):
+    harness.push(jobId=job_id, name="n", groupId=group, **options)
+
+
+def test_a_named_group_that_is_paused_or_rests(harness):
+    member(harness, "a")
+    harness.send("PauseGroup", queue="q", groupId="g")
+    assert explain(harness) == ("waiting", {"group-paused": {"groupId": "g"}})
+
+    harness.send("RateLimitGroup", queue="q", groupId="g", duration=1_000)
+    until = harness.now.wall_ms + 1_000
+    assert explain(harness)[1] == {
+        "group-paused": {"groupId": "g"},
+        "group-resting": {"groupId": "g", "until": until},
+    }
+    harness.send("ResumeGroup", queue="q", groupId="g")
+    harness.advance(1_000)
+    assert explain(harness)[1] == {"ready": {}}
+
+
+def test_a_named_group_at_its_limits(harness):
+    harness.send("SetGroupConcurrency", queue="q", groupId="g", concurrency=1)
+    member(harness, "first")
+    member(harness, "a")
+    harness.pull(group={"limit": {"max": 1, "duration": 5_000}})
+
+    assert explain(harness)[1] == {
+        "group-concurrency": {"groupId": "g", "limit": 1, "active": 1},
+        "group-rate-limit": {"groupId": "g", "limit": 1, "until": harness.now.wall_ms + 5_000},
+    }
+    harness.advance(5_000)
+    harness.send("RemoveGroupConcurrency", queue="q", groupId="g")
+    assert explain(harness)[1] == {"ready": {}}
+
+
+def test_a_member_that_runs_alone_and_those_with_names(harness):
+    member(harness, "first")
+    harness.pull()
+    harness.push(jobId="a", groupId="g")
+    assert explain(harness)[1] == {"group": {"groupId": "g", "active": None}}
+
+    harness.send("MoveToDelayed", id="first", delay=0)
+    assert harness.pull_id() == "a"
+    assert explain(harness, "first")[1]["group"] == {"groupId": "g", "active": "a"}
+
+
+def test_what_is_ahead_of_a_member(harness):
+    member(harness, "later", priority=9)
+    member(harness, "first")
+    member(harness, "a", priority=1)
+    assert explain(harness)[1] == {"jobs-ahead": {"count": 1, "atLeast": False}}
+    harness.push()
+    assert explain(harness)[1] == {"jobs-ahead": {"count": 2, "atLeast": False}}
+    member(harness, "other", group="h")
+
+    assert explain(harness)[1] == {"jobs-ahead": {"count": 2, "atLeast": True}}
+    assert explain(harness, "first")[1] == {"jobs-ahead": {"count": 1, "atLeast": True}}
+
+
+def test_members_ahead_are_counted_up_to_a_bound(harness, monkeypatch):
+    monkeypatch.setattr(explaining, "AHEAD_MAX", 2)
+    for number in range(5):
+        member(harness, f"j{number}")
+    member(harness, "a")
+
+    assert explain(harness)[1] == {"jobs-ahead": {"count": 2, "atLeast": True}}

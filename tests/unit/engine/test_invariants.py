@@ -23,6 +23,11 @@ def harness() -> EngineHarness:
     return harness
 
 
+def data_of_another_form(harness):
+    harness.push(jobId="named", name="n", data={"x": 1})
+    harness.job("named").record.data = raw({"name": "own"})
+
+
 def counter(name):
     def spoil(harness):
         queue = harness.engine.state.queues["q"]
@@ -180,6 +185,67 @@ def queue_missing(harness):
     del harness.engine.state.queues["q"]
 
 
+def named_groups(harness):
+    """Two members that are ready, one delayed, one that runs."""
+    for number in range(4):
+        harness.push("n", jobId=f"n{number}", name="n", groupId="g", delay=1_000 if number == 3 else 0)
+    harness.pull("n")
+    harness.engine.check_invariants()
+    groups = harness.engine.state.queues["n"].named_groups
+    return groups, groups.get("g")
+
+
+def of_groups(name):
+    def spoil(harness):
+        groups, _ = named_groups(harness)
+        setattr(groups, name, getattr(groups, name) + 1)
+
+    return spoil
+
+
+def of_group(name, change=1):
+    def spoil(harness):
+        _, group = named_groups(harness)
+        setattr(group, name, getattr(group, name) + change)
+
+    return spoil
+
+
+def group_without_turn(harness):
+    _, group = named_groups(harness)
+    group.turn = 0
+
+
+def group_of_nobody(harness):
+    groups, _ = named_groups(harness)
+    groups.made("h")
+
+
+def groups_forgotten(harness):
+    named_groups(harness)
+    harness.engine.state.queues["n"].named_groups = None
+
+
+def group_missing(harness):
+    groups, _ = named_groups(harness)
+    del groups._by_id["g"]
+
+
+def member_of_another(harness):
+    named_groups(harness)
+    harness.job("n1").record.group_id = "h"
+
+
+def reserved_for_nobody(harness):
+    _, group = named_groups(harness)
+    group.reserved.add("nobody")
+
+
+def runs_not_alone(harness):
+    named_groups(harness)
+    harness.engine.state.queues["n"].group("g").active = harness.job("n0")
+
+
 @pytest.mark.parametrize(
     "spoil",
     [
@@ -187,7 +253,7 @@ def queue_missing(harness):
             counter(name)
             for name in ("waiting_count", "prioritized_count", "delayed_count", "active_count")
         ],
-        removal_gone_by, removal_of_the_unheld, removal_of_others, letter_unwatched,
+        data_of_another_form, removal_gone_by, removal_of_the_unheld, removal_of_others, letter_unwatched,
         *[gauge(name) for name in ("waiting", "prioritized", "delayed", "parked", "completed", "dead")],
         priority_of_nobody, priority_uncounted, bytes_of_logs, too_many_lines,
         empty_log,
@@ -195,6 +261,10 @@ def queue_missing(harness):
         key_of_the_gone, held_by_another, held_but_ready, waits_but_is_gone, queue_missing, parked_for_nothing,
         waits_unknown_to_the_other, waits_for_a_stranger, failures_of_the_dead, result_for_nobody, awaited_but_gone,
         awaited_but_dead, amended_by_nobody,
+        *[of_groups(name) for name in ("ready_count", "queued_count", "settings_count", "line_length")],
+        *[of_group(name) for name in ("ready_count", "queued_count", "active_count")],
+        group_without_turn, group_of_nobody, groups_forgotten, group_missing, member_of_another, reserved_for_nobody,
+        runs_not_alone,
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_found(harness, spoil):

@@ -1,11 +1,14 @@
 """GetJobs and GetCountsPerPriority, as far as memory answers; what is asked of the file, and what is made of it."""
 
+import msgpack
 import pytest
 
 from bunqueue_trio.engine import lists as lists_module
 from bunqueue_trio.errors import LimitError
+from bunqueue_trio.model.commands import ABSENT
 from bunqueue_trio.model.job import JobRecord
-from tests.engine_harness import EngineHarness, raw
+from bunqueue_trio.protocol.wire import checked
+from tests.engine_harness import EngineHarness, decoded, raw
 
 T = 1_700_000_000_000
 
@@ -157,6 +160,55 @@ def test_pages(harness, fields, expected):
         harness.push(jobId=name, timestamp=T + ord(name))
 
     assert ids(harness, **fields) == list(expected)
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, "edcba"),
+        ({"limit": 2}, "ed"),
+        ({"offset": 1, "limit": 2}, "dc"),
+        ({"offset": 4}, "a"),
+        ({"offset": 5}, ""),
+        ({"limit": 0}, ""),
+        ({"state": "waiting", "limit": 1}, "e"),
+        ({"state": ["waiting", "delayed"]}, "edcba"),
+    ],
+)
+@pytest.mark.parametrize("asc", [False, 0, 0.0])
+def test_the_newest_come_first_when_asc_is_false_or_zero(harness, fields, expected, asc):
+    for name in "ebdac":
+        harness.push(jobId=name, timestamp=T + ord(name))
+
+    assert ids(harness, asc=asc, **fields) == list(expected)
+
+
+@pytest.mark.parametrize("asc", [None, True, 1, -1, "", "false", [], {}, msgpack.ExtType(0, b"\0"), b""])
+def test_any_other_asc_lists_the_oldest_first(harness, asc):
+    for name in "ba":
+        harness.push(jobId=name, timestamp=T + ord(name))
+
+    assert ids(harness, asc=asc) == ["a", "b"]
+
+
+@pytest.mark.parametrize("asc", [None, True, False, msgpack.ExtType(0, b"\0")])
+def test_who_sends_asc_is_shown_errors_of_unnamed_jobs_too(harness, asc):
+    harness.push(maxAttempts=2, backoff=0)
+    harness.fail(*harness.pull(), error="no")
+
+    [shown] = harness.ask("GetJobs", queue="q", asc=asc)["jobs"]
+    [usual] = harness.ask("GetJobs", queue="q")["jobs"]
+
+    assert shown == {**usual, "failedReason": "no"}
+
+
+def test_a_command_that_is_checked_again_keeps_its_asc(harness):
+    commands = [harness.command("GetJobs", queue="q", **fields) for fields in ({}, {"asc": False}, {"asc": None})]
+
+    for command in commands:
+        checked(command)
+
+    assert [command.asc for command in commands] == [ABSENT, False, True]
 
 
 def test_the_usual_page_has_a_hundred(harness):
@@ -326,6 +378,32 @@ def test_an_answer_serves_only_the_command_that_asked(harness):
     _, another = harness.question("GetJobs", queue="q")
 
     assert another is not question
+
+
+def test_the_file_is_asked_for_the_newest_and_for_results(harness):
+    with_completed(harness, 2)
+    harness.push_many("q", [{"customId": f"j{n}", "timestamp": T + 100 + n} for n in range(4)])
+
+    _, usual = harness.question("GetJobs", queue="q")
+    _, newest = harness.question("GetJobs", queue="q", asc=False, offset=4, limit=1)
+
+    assert (usual.newest_first, usual.wants_results, usual.wants_completed) == (False, False, True)
+    assert (newest.newest_first, newest.wants_results, newest.skipped) == (True, True, 2)
+    assert [record.id for record in newest.live] == ["j1", "j0"]
+
+
+def test_results_count_into_the_size_of_a_reply(harness, monkeypatch):
+    monkeypatch.setattr(lists_module, "PAGE_MAX_BYTES", 2_000)
+    with_completed(harness)
+    command, question = harness.question("GetJobs", queue="q", asc=True)
+    question.page = [JobRecord("done0", "q", raw(1), 1.0, 1.0, 1.0, state="completed")]
+    question.results = {"done0": raw("x" * 500)}
+    [shown] = decoded(harness.answered(command, question))["jobs"]
+    question.results = {"done0": raw("x" * 1_000)}
+
+    assert shown["returnvalue"] == "x" * 500
+    with pytest.raises(LimitError, match="Too many jobs"):
+        harness.answered(command, question)
 
 
 def test_an_answer_that_is_too_large_is_refused(harness):

@@ -45,6 +45,7 @@ SHOWN: dict[str, tuple[Any, dict[str, Any]]] = {
     "removeDependencyOnFailure": (True, {"removeDependencyOnFailure": True}),
     "continueParentOnFailure": (True, {"continueParentOnFailure": True}),
     "ignoreDependencyOnFailure": (True, {"ignoreDependencyOnFailure": True}),
+    "name": ("default", {"name": "default"}),
 }
 
 
@@ -60,7 +61,7 @@ def harness() -> EngineHarness:
 def differs(harness: EngineHarness, job_id: str, expected: dict[str, Any]) -> dict[str, Any]:
     """What of *expected* the job does not show."""
     shown = harness.shown(job_id)
-    return {name: shown[name] for name, value in expected.items() if shown[name] != value}
+    return {name: shown.get(name) for name, value in expected.items() if shown.get(name) != value}
 
 
 @pytest.mark.parametrize("option", SHOWN)
@@ -96,4 +97,5 @@ def test_a_durable_push_or_entry_is_hidden_until_its_commit(harness: EngineHarne
 def test_no_option_is_forgotten_here() -> None:
     options = {f.encode_name for f in msgspec.structs.fields(PushOptions) if f.encode_name[0] != "("}
 
-    assert options == set(SHOWN) | {"durable"}
+    # The size of a group is no part of a job: see test_group_sizes.
+    assert options == set(SHOWN) | {"durable", "groupMaxSize"}

@@ -1,6 +1,7 @@
 """RetryCompleted: completed jobs run again, from memory, from the facts of a command, from pages of the file."""
 
 import pytest
+from msgspec import UNSET
 
 from bunqueue_trio.engine.history import History
 from bunqueue_trio.engine.reruns import PagesNeededError
@@ -161,7 +162,7 @@ def test_completing_again_without_a_result_ends_the_old_one(harness):
     harness.ack(*harness.pull())
 
     assert harness.batches[-1].results_gone == ["a"]
-    assert harness.send("GetResult", id="a").result is None
+    assert harness.send("GetResult", id="a").result is UNSET
 
 
 def test_one_that_only_the_file_knows_is_looked_up(harness):
@@ -256,3 +257,39 @@ def test_a_job_that_only_memory_can_tell_of_needs_no_file(harness):
         harness.send("RetryCompleted", queue="q", id="a")
     except FactsNeededError:  # pragma: no cover
         pytest.fail("memory knew it")
+
+
+# how many, and how old
+
+
+@pytest.mark.parametrize("count", [0, None, -1])
+def test_none_at_all_is_answered_at_once(harness, count):
+    complete(harness)
+
+    assert harness.send("RetryCompleted", queue="q", count=count).count == 0
+    assert harness.state("a") == "completed"
+
+
+def test_how_many_and_how_old_is_passed_on_to_whoever_reads_the_pages(harness):
+    complete(harness)
+
+    with pytest.raises(PagesNeededError) as needed:
+        harness.send("RetryCompleted", queue="q", count=2, timestamp=5)
+    assert (needed.value.queue, needed.value.count, needed.value.completed_by) == ("q", 2, 5)
+    with pytest.raises(PagesNeededError) as needed:
+        harness.send("RetryCompleted", queue="q")
+    assert (needed.value.count, needed.value.completed_by) == (None, None)
+
+
+@pytest.mark.parametrize(("later", "count"), [(-1, 0), (0, 1), (1, 1)])
+def test_one_by_id_must_have_completed_by_then_too(harness, later, count):
+    complete(harness)
+
+    timestamp = harness.now.wall_ms + later
+    assert harness.send("RetryCompleted", queue="q", id="a", timestamp=timestamp).count == count
+
+
+def test_a_count_says_nothing_about_one_by_id(harness):
+    complete(harness)
+
+    assert harness.send("RetryCompleted", queue="q", id="a", count=0).count == 1
