@@ -256,8 +256,8 @@ class Session:
                 return ErrorReply(error=refusal(kind))
         if (own := _OWN.get(kind)) is not None:
             return own(self, command)
-        if self.speaks_3 and kind in TOLD_OF_VERSION:
-            command.is_newer = True
+        if kind in TOLD_OF_VERSION:
+            command.is_newer = self.speaks_3  # whatever the frame says
         broker = self._broker
         reply = broker.execute(command, self, now)
         if isinstance(reply, Parked):

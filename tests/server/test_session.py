@@ -94,6 +94,15 @@ async def test_hello_settles_which_protocol_the_connection_speaks(rig: Rig, mock
     assert (second["protocolVersion"], talker.session.speaks_3) == (2, False)
 
 
+async def test_only_hello_decides_which_protocol_a_command_is_meant_in(rig: Rig, mock_clock):
+    rig.push("a")
+    talker = rig.talker()
+    talker.segment({"cmd": "GetJob", "id": "a", "(newer)": True}, {"cmd": "GetJob", "id": "a"})
+
+    first, second = talker.replies
+    assert first == second
+
+
 async def test_who_speaks_protocol_3_hears_of_late_reports_and_must_send_tokens(rig: Rig, mock_clock):
     newer, older = rig.talker(), rig.talker()
     newer.say("Hello", protocolVersion=3)
