@@ -89,9 +89,8 @@ def job_from_row(row: tuple[Any, ...]) -> StoredJob:
         stacktrace, extra_blob,
     ) = row  # fmt: skip
     if (attempts | max_attempts | stall_count | abs(priority)) >> 31:
-        attempts, max_attempts, stall_count, priority = (
-            whole(cell, 0) for cell in (attempts, max_attempts, stall_count, priority)
-        )
+        counts = (attempts, max_attempts, stall_count, priority)
+        attempts, max_attempts, stall_count, priority = (whole(count, 0) for count in counts)
     damage: list[str] = []
     payload = checked_payload(data)
     if payload is None:
@@ -136,11 +135,17 @@ def job_from_row(row: tuple[Any, ...]) -> StoredJob:
         return StoredJob(record, seq, state_name, damage=tuple(damage))
     if name is not None:
         record.own_name = name
+    return _with_extra(StoredJob(record, seq, state_name, damage=tuple(damage)), extra)
+
+
+def _with_extra(stored: StoredJob, extra: JobExtra) -> StoredJob:
+    """Complete a row with what its side row says; the name is there already, for it decides the record's class."""
+    record = stored.record
     for field in _SIDE_FIELDS:
         setattr(record, field, getattr(extra, field))
     if extra.progress_message is not NO_MESSAGE:
         record.progress_message = extra.progress_message
-    stored = StoredJob(record, seq, state_name, extra.key_expires_at, extra.is_from_cron, tuple(damage))
+    stored.key_expires_at, stored.is_from_cron = extra.key_expires_at, extra.is_from_cron
     if extra.auto_retries or extra.has_result or extra.met or extra.is_parked_again:
         stored.past = Past(
             extra.auto_retries, extra.auto_retried_at, extra.has_result, extra.met, extra.is_parked_again
