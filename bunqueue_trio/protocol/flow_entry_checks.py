@@ -14,7 +14,7 @@ from msgspec import Raw
 from msgspec.structs import astuple
 
 from bunqueue_trio.errors import ValidationError
-from bunqueue_trio.model.commands import ABSENT, FlowEntry, FlowInput, FlowPlan, PushFlow, PushOptions
+from bunqueue_trio.model.commands import ABSENT, FlowEntry, FlowInput, FlowPlan, PushFlow
 from bunqueue_trio.model.job import BackoffConfig
 from bunqueue_trio.model.naming import check_name, is_map
 from bunqueue_trio.protocol.fields import (
@@ -30,6 +30,7 @@ from bunqueue_trio.protocol.framing import MAX_FRAME_BYTES
 from bunqueue_trio.protocol.group_checks import group_id, group_priority
 from bunqueue_trio.protocol.kinship import named_kin
 from bunqueue_trio.protocol.payloads import json_length_exceeds
+from bunqueue_trio.protocol.push_checks import OPTION_DEFAULTS, OPTIONS_END, OPTIONS_START
 from bunqueue_trio.protocol.values import js_text, wire_number
 
 MAX_ID_UNITS = 1_024
@@ -207,10 +208,7 @@ _CHECKS: Final[dict[str, Check]] = {
 
 _FIELDS: Final = FlowInput.__struct_fields__
 _ORDERED: Final = tuple((_FIELDS.index(name), name, check) for name, check in _CHECKS.items())
-_OPTIONS_END: Final = len(PushOptions.__struct_fields__)
 _POLICIES: Final = slice(_FIELDS.index("fail_parent_on_failure"), _FIELDS.index("ignore_dependency_on_failure") + 1)
-_OPTIONS_START: Final = _FIELDS.index("durable") + 1
-_OPTION_DEFAULTS: Final = astuple(PushOptions())[_OPTIONS_START:]
 
 
 def _check_options(options: FlowInput) -> None:
@@ -221,7 +219,7 @@ def _check_options(options: FlowInput) -> None:
             if name == "priority" and options.group_id is not None:
                 check = group_priority
             setattr(options, name, check(value))
-    options.is_plain = values[_OPTIONS_START:_OPTIONS_END] == _OPTION_DEFAULTS
+    options.is_plain = values[OPTIONS_START:OPTIONS_END] == OPTION_DEFAULTS
     set_count = values[_POLICIES].count(True)
     if set_count > 1:
         raise ValidationError("flow failure policies are mutually exclusive")

@@ -54,7 +54,7 @@ def check_push(command: Push) -> None:
     command.queue = pushed_queue(command.queue)
     _check_data(command)
     values = astuple(command)
-    command.is_plain = values[_OPTIONS_START:_OPTIONS_END] == _OPTION_DEFAULTS
+    command.is_plain = values[OPTIONS_START:OPTIONS_END] == OPTION_DEFAULTS
     if not command.is_plain:
         _check_options(command, values, _PUSH_CHECKS, _GROUPED_PUSH_CHECKS)
         return
@@ -91,7 +91,7 @@ def _check_entry(entry: PushEntry) -> None:
         check_name(entry.name)
     _check_data(entry)
     values = astuple(entry)
-    entry.is_plain = values[_OPTIONS_START:_OPTIONS_END] == _OPTION_DEFAULTS
+    entry.is_plain = values[OPTIONS_START:OPTIONS_END] == OPTION_DEFAULTS
     if not entry.is_plain:
         _check_options(entry, values, _ENTRY_CHECKS, _GROUPED_ENTRY_CHECKS)
         return
@@ -247,7 +247,7 @@ _PUSH_CHECKS: Final = _checks_of(Push)
 _ENTRY_CHECKS: Final = _checks_of(PushEntry)
 _GROUPED_PUSH_CHECKS: Final = _checks_of(Push, priority=group_priority)
 _GROUPED_ENTRY_CHECKS: Final = _checks_of(PushEntry, priority=group_priority)
-_OPTIONS_END: Final = len(PushOptions.__struct_fields__)
-_OPTIONS_START: Final = PushOptions.__struct_fields__.index("durable") + 1
-_OPTION_DEFAULTS: Final = astuple(PushOptions())[_OPTIONS_START:]
+OPTIONS_END: Final = len(PushOptions.__struct_fields__)
+OPTIONS_START: Final = PushOptions.__struct_fields__.index("durable") + 1
+OPTION_DEFAULTS: Final = astuple(PushOptions())[OPTIONS_START:]
 _SMALL_DATA_BYTES: Final = 1_000_000  # no JSON text of so little data reaches the limit; `json_length_exceeds` is exact
