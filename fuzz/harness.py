@@ -167,7 +167,7 @@ def _run_plainly(name: str, check: Check, make: Make, arguments: list[str]) -> N
         data = make(dice)
         try:
             accepted += check(data)
-        except BaseException:
+        except Exception:
             found = Path(f"{name}-seed{seed}-run{done}")
             found.write_bytes(data)
             print(f"{name}: seed {seed}, run {done}, kept in {found.absolute()}", file=sys.stderr)
