@@ -18,7 +18,8 @@ from bunqueue_trio.errors import StartError, StorageError
 from bunqueue_trio.logs import get_logger
 from bunqueue_trio.model.entries import CompletedJob
 from bunqueue_trio.server.facts import FileFacts
-from bunqueue_trio.server.writer import WorkThread
+from bunqueue_trio.server.wal_sync import WalSync
+from bunqueue_trio.server.writer import Call, WorkThread
 from bunqueue_trio.storage import connection as db
 from bunqueue_trio.storage import reads, writes
 from bunqueue_trio.storage.batch import Batch, CommitReport
@@ -27,8 +28,9 @@ log = get_logger("Storage")
 
 T = TypeVar("T")
 PASSIVE_ABOVE_FRAMES = 1_024  # pages of 4 KB: 4 MB not yet folded in
+MAX_UNSYNCED_FRAMES = 2 * PASSIVE_ABOVE_FRAMES  # so long a checkpoint waits for a sync that is under way
 LOOK_PERIOD_S = 1.0
-PINNED_PAUSE_S = 1.0  # a reader that pins the WAL will not be gone with the next flush
+PAUSE_S = 1.0  # a reader that pins the WAL, or a sick disk, will not be gone with the next flush
 TRUNCATE_ABOVE_BYTES = 64 * 1024 * 1024
 
 
@@ -49,6 +51,7 @@ class Store:
         self.wal_bytes = 0
         """Size of the WAL file, which SQLite reuses from its start after a checkpoint rather than shrinking it."""
         self._wal_frames = 0
+        self._wal_sync = None if self.is_in_memory else WalSync(path)
         self._has_warned = False
         self._identity = _identity(path)
         self._next_look_s = 0.0
@@ -69,10 +72,23 @@ class Store:
         Raises:
             StorageError: nothing of it was stored.
         """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        return await self.begin_commit(batch).wait()
+
+    def begin_commit(self, batch: Batch) -> Call[CommitReport]:
+        """The same, begun and handed to whoever waits for it.
+
+        Raises:
+            StorageError: as `commit` does, or from the result.
+        """
         self._check_identity()
-        report = await self._write.run(lambda: writes.apply_batch(self._writer, batch, self.path))
-        self.wal_bytes = report.wal_bytes
-        return report
+
+        def write() -> CommitReport:
+            report = writes.apply_batch(self._writer, batch, self.path)
+            self.wal_bytes = report.wal_bytes
+            return report
+
+        return self._write.hand_over(write)
 
     def _check_identity(self) -> None:
         """SQLite goes on writing into a file that was deleted or moved away: once a second somebody has to look.
@@ -86,9 +102,17 @@ class Store:
             raise StorageError(f"the data file {self.path} was removed or replaced while the server runs")
         self._next_look_s = trio.current_time() + LOOK_PERIOD_S
 
+    @property
+    def is_checkpoint_due(self) -> bool:
+        """Whether `tend_wal` has something to do."""
+        if self._wal_frames <= PASSIVE_ABOVE_FRAMES or trio.current_time() < self._retry_checkpoint_s:
+            return False
+        # While a portion is synced a checkpoint would wait for the disk too, and everybody's commit for the checkpoint.
+        return self._wal_sync is None or not self._wal_sync.is_running or self._wal_frames >= MAX_UNSYNCED_FRAMES
+
     async def tend_wal(self) -> None:
         """Fold the WAL into the file when it has grown: as far as readers allow above 4 MB, fully above 64 MB."""
-        if self._wal_frames > PASSIVE_ABOVE_FRAMES and trio.current_time() >= self._retry_checkpoint_s:
+        if self.is_checkpoint_due:
             await self.checkpoint("TRUNCATE" if self.wal_bytes > TRUNCATE_ABOVE_BYTES else "PASSIVE")
             self._warn_of_growth()
 
@@ -98,13 +122,13 @@ class Store:
         Raises:
             StorageError: disk full or an I/O error. Nothing is lost: the WAL stays.
         """
+        self._retry_checkpoint_s = trio.current_time() + PAUSE_S
         result = await self._write.run(lambda: db.checkpoint(self._writer, mode, wait_ms=0))
         if not result.busy and result.moved >= result.wal_frames:
             self.checkpointed_mono_s = trio.current_time()
             self._wal_frames = 0
+            self._retry_checkpoint_s = 0.0
             self.wal_bytes = db.wal_bytes(self.path)
-        else:
-            self._retry_checkpoint_s = trio.current_time() + PINNED_PAUSE_S
 
     def free_bytes(self) -> int:
         """Space left on the file system of the data file; 0 where that cannot be told."""
@@ -175,6 +199,8 @@ class Store:
     def _note_frames(self, _connection: apsw.Connection, _name: str, frames: int) -> int:
         """Called by SQLite in the writer thread after each commit: how many pages the WAL holds now."""
         self._wal_frames = frames
+        if self._wal_sync is not None:
+            self._wal_sync.keep_up(frames)
         return apsw.SQLITE_OK
 
     async def close(self) -> None:
@@ -187,6 +213,8 @@ class Store:
         except StorageError as error:
             log.warning("The WAL could not be folded into the data file; the next start replays it", error=str(error))
         finally:
+            if self._wal_sync is not None:
+                self._wal_sync.stop()
             for thread in {self._write, self._read}:
                 thread.stop()
 

@@ -203,7 +203,7 @@ async def test_a_huge_wal_is_truncated(tmp_path, monkeypatch, batch_of):
 async def test_a_wal_that_a_reader_pins_is_tried_again_later_and_warned_of_once(tmp_path, monkeypatch, log, batch_of):
     monkeypatch.setattr(store_module, "PASSIVE_ABOVE_FRAMES", 2)
     monkeypatch.setattr(store_module, "TRUNCATE_ABOVE_BYTES", 10_000)
-    monkeypatch.setattr(store_module, "PINNED_PAUSE_S", 0.02)
+    monkeypatch.setattr(store_module, "PAUSE_S", 0.02)
     path = tmp_path / "jobs.db"
     async with open_store(str(path), synchronous="NORMAL") as store:
         await store.commit(batch_of("first"))
@@ -220,6 +220,43 @@ async def test_a_wal_that_a_reader_pins_is_tried_again_later_and_warned_of_once(
         await trio.sleep(0.025)
         await store.tend_wal()
         assert store.wal_bytes == 0
+
+
+async def test_a_checkpoint_waits_for_a_sync_that_is_under_way_but_not_for_ever(tmp_path, monkeypatch, batch_of):
+    monkeypatch.setattr(store_module, "PASSIVE_ABOVE_FRAMES", 20)
+    monkeypatch.setattr(store_module, "MAX_UNSYNCED_FRAMES", 60)
+    async with open_store(str(tmp_path / "jobs.db"), synchronous="NORMAL") as store:
+        monkeypatch.setattr(store._wal_sync, "is_running", True)
+        due_at = []
+        while store._wal_frames <= 80:
+            await store.commit(batch_of(*(f"{store._wal_frames}-{n}" for n in range(10))))
+            if store.is_checkpoint_due:
+                due_at.append(store._wal_frames)
+
+        assert due_at
+        assert min(due_at) >= 60
+        monkeypatch.setattr(store._wal_sync, "is_running", False)
+        await store.tend_wal()
+        assert not store.is_checkpoint_due
+
+
+async def test_a_checkpoint_that_fails_is_not_tried_again_at_once(tmp_path, monkeypatch, batch_of):
+    monkeypatch.setattr(store_module, "PASSIVE_ABOVE_FRAMES", 2)
+    monkeypatch.setattr(store_module, "PAUSE_S", 0.05)
+
+    def fail(*_args, **_options):
+        raise StorageError("disk I/O error")
+
+    async with open_store(str(tmp_path / "jobs.db"), synchronous="NORMAL") as store:
+        await store.commit(batch_of("a"))
+        with monkeypatch.context() as patch:
+            patch.setattr(store_module.db, "checkpoint", fail)
+            with pytest.raises(StorageError):
+                await store.tend_wal()
+        assert not store.is_checkpoint_due
+
+        await trio.sleep(0.06)
+        assert store.is_checkpoint_due
 
 
 # opening and closing

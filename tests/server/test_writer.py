@@ -106,3 +106,47 @@ async def test_stopping_finishes_what_was_handed_over(nursery):
 
     assert done == [1, 1]
     assert "short-lived" not in {t.name for t in threading.enumerate()}
+
+
+# calls that are handed over
+
+
+async def test_a_quick_call_is_over_while_the_loop_stands_still(thread):
+    call = thread.hand_over(lambda: 42)
+
+    assert call.is_over_within(5.0)
+    assert call.result() == 42
+
+
+async def test_who_waits_for_a_call_that_is_over_has_its_result(thread):
+    call = thread.hand_over(lambda: 42)
+    await thread.run(lambda: None)
+
+    assert await call.wait() == 42
+
+
+async def test_a_quick_call_hands_its_error_over(thread):
+    call = thread.hand_over(lambda: 1 // 0)
+
+    assert call.is_over_within(5.0)
+    with pytest.raises(ZeroDivisionError):
+        call.result()
+
+
+async def test_a_call_that_outlasts_the_patience_is_waited_for_as_any_other(thread):
+    release = threading.Event()
+    call = thread.hand_over(lambda: release.wait() and "late")
+    assert not call.is_over_within(0.001)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(settle_down)
+        release.set()
+
+    assert await call.wait() == "late"
+
+
+async def test_it_makes_no_difference_in_which_moment_the_patience_ends(thread):
+    for number in range(300):
+        call = thread.hand_over(lambda number=number: time.sleep(0.0001) or number)
+        is_over = call.is_over_within(0.0001)
+        assert (call.result() if is_over else await call.wait()) == number
