@@ -81,10 +81,12 @@ class Broker:
         engine.state.has_parked_pull = lambda queue: bool(self.waiting.lanes(queue))
         self.storage_health = storage_health
         self.ticket = Ticket()
-        self.flush_turn = trio.Lock()
+        self.flush_turn = trio.Semaphore(1, max_value=1)
         """Held during each flush, and while a snapshot of the file is taken between two."""
         self.file_reads = FileReads(engine.state, self.flush_turn, reader)
         self.flush_wanted = trio.Event()
+        self.commit_here: Callable[[], bool]
+        """Commits what a turn of `is_alone` has made dirty, without a change of task; lent by the flusher."""
         self.timer_moved = trio.Event()
         self.is_closing = False
         self.has_ended = False
@@ -172,11 +174,16 @@ class Broker:
         was_last, self._last_client_id = self._last_client_id == client.id, client.id
         return was_last and not self.is_flushing and not client.is_waiting
 
-    def after_turn(self, now: Now, started_ms: float | None = None) -> None:
+    def is_alone(self, client: Client) -> bool:
+        """Whether what a turn of *client* asks for may be committed while the loop stands still: it is busy alone."""
+        return self._last_client_id == client.id and not self.is_flushing and self.storage_health.error is None
+
+    def after_turn(self, now: Now, started_ms: float | None = None, *, notes_changes: bool = True) -> None:
         """Once per turn of a connection: serve whom its commands woke, and see that a flush and a tick happen.
 
         Args:
             started_ms: what the clock's stopwatch showed when the turn began; without it the turn counts as instant.
+            notes_changes: False when the caller sees to the flush.
         """
         if self._executed or self._promised:
             self._measure_turn(started_ms)
@@ -190,7 +197,8 @@ class Broker:
             self.job_waits.answer_ended()
         if state.events:
             self.publish_events()
-        self.note_changes(now)
+        if notes_changes:
+            self.note_changes(now)
         if state.timers or state.due or state.crons.due:
             self._note_timer(self.engine.next_deadline_mono_ms(now))
 

@@ -68,7 +68,10 @@ class Connection:
         """Returns when the connection is over."""
         session, broker = self.session, self._broker
         while data := await self._receive():
-            hold = self._take(data)
+            is_alone = broker.is_alone(session)
+            hold = self._take(data, notes_changes=not is_alone)
+            if is_alone:
+                self._see_to_flush(is_awaited=hold is None and session.unconfirmed_count == 1)
             if hold is not None:
                 await see_through(session, broker, hold)
             if self._frames.fault is not None:
@@ -83,7 +86,14 @@ class Connection:
         with trio.move_on_after(LAST_WORDS_S):
             await self._outbox.wait_drained()
 
-    def _take(self, data: bytes) -> Hold | None:
+    def _see_to_flush(self, *, is_awaited: bool) -> None:
+        """After a turn of a client who is alone: if it waits for one commit, that is made before anything else."""
+        if is_awaited and self._broker.commit_here():
+            self._lingering.owe_checkpoint()
+        else:
+            self._broker.note_changes(self._broker.clock.now())
+
+    def _take(self, data: bytes, *, notes_changes: bool) -> Hold | None:
         """Execute what *data* completes; returns what has to be waited for."""
         is_stranger = self._frames.max_frame_bytes != MAX_FRAME_BYTES
         begun_bytes = self._frames.buffered_bytes if is_stranger else 0
@@ -92,7 +102,7 @@ class Connection:
             self._partial_since_s = None  # what is incomplete from here on is another frame
         now = self._broker.clock.now()
         self.session.receive(frames, now)
-        hold = self.session.run(now)
+        hold = self.session.run(now, notes_changes=notes_changes)
         if not is_stranger or not self.session.is_authenticated:
             return hold
         self._frames.max_frame_bytes = MAX_FRAME_BYTES
@@ -103,7 +113,7 @@ class Connection:
         # Wire: Auth may share a segment with a command that only the authenticated may send.
         used_bytes = sum(HEADER_BYTES + len(body) for body in frames) - begun_bytes
         self._frames = FrameBuffer()
-        return self._take(data[used_bytes:])
+        return self._take(data[used_bytes:], notes_changes=notes_changes)
 
     async def _receive(self) -> bytes:  # noqa: ASYNC910  (lingering yields after a few turns)
         """The next bytes; empty when the connection is over. A stalled frame ends it with a reset."""

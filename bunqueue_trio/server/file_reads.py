@@ -54,9 +54,10 @@ class FileReads:
         turn: held by the flusher during each flush.
     """
 
-    def __init__(self, state: State, turn: trio.Lock, reader: PinnedReader) -> None:
+    def __init__(self, state: State, turn: trio.Semaphore, reader: PinnedReader) -> None:
         self._state = state
         self._turn = turn
+        self._holds_turn = False
         self._reader = reader
         self._one_at_a_time = trio.Lock()
         self.answered_count = 0
@@ -78,6 +79,7 @@ class FileReads:
 
     async def _read(self, ask: Callable[[], Question | None]) -> Question | None:
         await self._turn.acquire()
+        self._holds_turn = True
         try:
             question = self._ask(ask)
             if question is None:
@@ -96,5 +98,6 @@ class FileReads:
             self._state.holds_file = False
 
     def _let_flush(self) -> None:
-        if self._turn.statistics().owner is trio.lowlevel.current_task():
+        if self._holds_turn:
+            self._holds_turn = False
             self._turn.release()

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import trio
+from msgspec import Struct
 
 from bunqueue_trio.errors import StorageError
 from bunqueue_trio.logs import get_logger
@@ -22,6 +23,8 @@ from bunqueue_trio.server.broker import ROWS_AT_ONCE, Broker
 from bunqueue_trio.server.spill import spill, unwritten_jobs
 from bunqueue_trio.server.store import Store
 from bunqueue_trio.server.tickets import Ticket
+from bunqueue_trio.server.writer import Call
+from bunqueue_trio.storage.batch import CommitReport
 from bunqueue_trio.storage.snapshot import Snapshot, take_snapshot
 
 log = get_logger("Storage")
@@ -34,6 +37,8 @@ RETRIES_BEFORE_ALARM = 10
 FINAL_RETRY_S = 0.2
 SPACE_CHECK_S = 1.0
 SPACE_WORTH_A_TRY_BYTES = 65_536
+PATIENCE_S = 0.002  # a small commit takes 0.1 to 0.5 ms
+COMMITS_WITHOUT_PATIENCE = 64  # after one that took longer
 PROBE_ID = "(probe)"
 
 CriticalHook = Callable[[list[Job], StorageError, int], None]
@@ -50,6 +55,15 @@ def log_critical(jobs: list[Job], error: StorageError, attempts: int) -> None:
     )
 
 
+class _Flight(Struct, frozen=True, gc=False):
+    """A flush under way: what it carries, and who waits for it."""
+
+    ticket: Ticket
+    changes: Changes
+    snapshot: Snapshot
+    row_count: int
+
+
 class Flusher:
     """Owns the way from the engine to the file."""
 
@@ -59,6 +73,10 @@ class Flusher:
         self._on_critical = on_critical
         self._failures = 0
         self._has_alarmed = False
+        self._begun: tuple[_Flight, Call[CommitReport]] | None = None  # by `commit_here`, and to be ended by `run`
+        self._owes_pause = False  # likewise, after it has failed
+        self._impatient_commits = 0
+        broker.commit_here = self.commit_here
         self._turn = broker.flush_turn  # the run loop and a stopping server never flush at the same time
         self.flush_count = 0
         self.failed_count = 0
@@ -69,15 +87,51 @@ class Flusher:
         """Flush until cancelled. What is dirty then is left to `finish`."""
         task_status.started()
         while True:
-            await self._wait_until_due()
-            await self._flush()
+            is_flush_due = await self._wait()
+            await self._end_begun()
+            if is_flush_due:
+                await self._flush()
             if self._failures:
+                self._owes_pause = False
                 await self._back_off()
             else:
                 await self._tend_wal()
 
+    def commit_here(self) -> bool:
+        """Commit what is dirty while the caller's client, who is alone, waits for it: to sleep would cost more.
+
+        Blocks the loop for `PATIENCE_S` at the most; what takes longer is left to `run`, and so are the next commits.
+
+        Returns:
+            False: not begun.
+        """
+        if self._impatient_commits:
+            self._impatient_commits -= 1
+            return False
+        if self._failures or self._begun is not None or not self._try_turn():
+            return False
+        flight = self._take_off()
+        try:
+            call = self._store.begin_commit(flight.snapshot.batch)
+            if not call.is_over_within(PATIENCE_S):
+                self._begun = flight, call
+                self._impatient_commits = COMMITS_WITHOUT_PATIENCE
+                self._broker.flush_wanted.set()
+                return True
+            report = call.result()
+        except StorageError as error:
+            self._owes_pause = True
+            self._fail(flight, error)
+        else:
+            self._land(flight, report)
+        self._turn.release()
+        if self._has_chores:
+            self._broker.flush_wanted.set()
+        return True
+
     async def flush_all(self) -> None:
         """Commit everything that is dirty, now, and fold the WAL in as far as possible. Raises no StorageError."""
+        await self._end_begun()
         while self._broker.engine.state.changes and not await self._flush():
             if self._failures:
                 return
@@ -90,6 +144,7 @@ class Flusher:
             How many jobs had to be given up; they are in a spill file beside the data file.
         """
         with trio.move_on_after(timeout_s) as patience:
+            await self._end_begun()
             while self._broker.engine.state.changes:
                 if not await self._flush():
                     await trio.sleep(FINAL_RETRY_S)
@@ -97,38 +152,74 @@ class Flusher:
             return 0
         return spill(self._store.path, self._broker.engine.state.changes, self._broker.clock.now())
 
-    async def _wait_until_due(self) -> None:
+    @property
+    def _has_chores(self) -> bool:
+        return self._begun is not None or self._owes_pause or self._store.is_checkpoint_due
+
+    async def _wait(self) -> bool:
+        """Wait until there is something to do. Returns whether it is a flush."""
         broker = self._broker
-        while True:
+        is_flush_due = False
+        while not is_flush_due and not self._has_chores:
             changes = broker.engine.state.changes
-            if changes and (broker.ticket.is_awaited or changes.new_count >= ROWS_AT_ONCE):
-                break
-            if self._failures:
-                break  # the pause is over: try, even if only to learn that the file takes writes again
             deadline_s = float("inf")
             if changes:
                 first = broker.first_dirty_mono_ms
                 left_ms = WINDOW_MS if first is None else first + WINDOW_MS - broker.clock.now().mono_ms
-                if left_ms <= 0:
-                    break
                 deadline_s = left_ms / 1000
-            with trio.move_on_after(deadline_s):
-                await broker.flush_wanted.wait()
+            is_wanted = changes and (broker.ticket.is_awaited or changes.new_count >= ROWS_AT_ONCE)
+            # After a failure the pause is over: try, even if only to learn that the file takes writes again.
+            is_flush_due = bool(is_wanted or self._failures or deadline_s <= 0)
+            if not is_flush_due:
+                with trio.move_on_after(deadline_s):
+                    await broker.flush_wanted.wait()
             broker.flush_wanted = trio.Event()
-        broker.flush_wanted = trio.Event()
+        return is_flush_due
 
     async def _flush(self) -> bool:
         """One attempt at everything dirty. Returns True when it is in the file."""
-        if self._turn.locked():
+        await self._end_begun()
+        if not self._try_turn():
             await self._turn.acquire()
-        else:
-            self._turn.acquire_nowait()  # no checkpoint: whoever waits for the commit has waited long enough
         try:
-            return await self._flush_in_turn()
+            flight = self._take_off()
+            try:
+                report = await self._store.commit(flight.snapshot.batch)
+            except StorageError as error:
+                self._fail(flight, error)
+                return False
+            except trio.Cancelled:
+                self._call_off(flight)
+                raise
+            self._land(flight, report)
+            return True
         finally:
             self._turn.release()
 
-    async def _flush_in_turn(self) -> bool:
+    async def _end_begun(self) -> None:  # noqa: ASYNC910  (mostly there is nothing to do)
+        """See what `commit_here` had to leave to its end."""
+        if self._begun is None:
+            return
+        (flight, call), self._begun = self._begun, None
+        try:
+            report = await call.wait()
+        except StorageError as error:
+            self._fail(flight, error)
+        else:
+            self._land(flight, report)
+        finally:
+            self._turn.release()
+
+    def _try_turn(self) -> bool:
+        """Take the turn if it is free. No checkpoint: whoever waits for the commit has waited long enough."""
+        try:
+            self._turn.acquire_nowait()
+        except trio.WouldBlock:
+            return False
+        return True
+
+    def _take_off(self) -> _Flight:
+        """Take what is dirty; from here on new changes fill the next flush."""
         broker = self._broker
         ticket, broker.ticket = broker.ticket, Ticket()
         broker.first_dirty_mono_ms = None
@@ -141,41 +232,47 @@ class Flusher:
             snapshot.batch.finished.append(PROBE_ID)
             snapshot.batch.finished_gone.append(PROBE_ID)
         broker.batch_in_flight = snapshot.batch
-        try:
-            report = await self._store.commit(snapshot.batch)
-        except StorageError as error:
-            broker.is_flushing = False
-            self._settle_failure(changes, snapshot, error)
-            ticket.refuse(str(error))
-            # Durable and admin commands fail fast: those that came meanwhile were dropped along with the others.
-            newer, broker.ticket = broker.ticket, Ticket()
-            newer.refuse(str(error))
-            broker.flush_ended(broker.clock.now())
-            return False
-        except trio.Cancelled:
-            # Cancel: the commit had not begun; everything is as before, and the next flush carries it.
-            broker.is_flushing = False
-            broker.engine.put_back(changes, lambda: snapshot.restore(broker.engine.state.changes))
-            newer, broker.ticket = broker.ticket, ticket
-            ticket.absorb(newer)
-            raise
-        finally:
-            broker.batch_in_flight = None
+        return _Flight(ticket, changes, snapshot, row_count)
+
+    def _land(self, flight: _Flight, report: CommitReport) -> None:
+        """It has committed: its changes take effect, and everybody is told."""
+        broker = self._broker
         now = broker.clock.now()
+        broker.batch_in_flight = None
         broker.is_flushing = False
-        broker.engine.committed(changes, now, missing=report.missing, kept=report.kept)
+        broker.engine.committed(flight.changes, now, missing=report.missing, kept=report.kept)
         broker.engine.forgotten(report.forgotten)
         self.flush_count += 1
-        broker.flush_figures.succeeded(row_count, report.duration_ms)
+        broker.flush_figures.succeeded(flight.row_count, report.duration_ms)
         self.last_commit_ms = report.duration_ms
         self._failures = 0
         self._has_alarmed = False
         if broker.storage_health.succeeded():
             log.info("Disk full condition cleared - writes succeeding again")
-        ticket.settle()
-        broker.note_committed(ticket)
+        flight.ticket.settle()
+        broker.note_committed(flight.ticket)
         broker.flush_ended(now)
-        return True
+
+    def _fail(self, flight: _Flight, error: StorageError) -> None:
+        """The file has refused it: what must be kept goes back in front of what is newer, the others are told no."""
+        broker = self._broker
+        broker.batch_in_flight = None
+        broker.is_flushing = False
+        self._settle_failure(flight.changes, flight.snapshot, error)
+        flight.ticket.refuse(str(error))
+        # Durable and admin commands fail fast: those that came meanwhile were dropped along with the others.
+        newer, broker.ticket = broker.ticket, Ticket()
+        newer.refuse(str(error))
+        broker.flush_ended(broker.clock.now())
+
+    def _call_off(self, flight: _Flight) -> None:
+        """The commit has not begun, and we are cancelled: everything is as before, and the next flush carries it."""
+        broker = self._broker
+        broker.batch_in_flight = None
+        broker.is_flushing = False
+        broker.engine.put_back(flight.changes, lambda: flight.snapshot.restore(broker.engine.state.changes))
+        newer, broker.ticket = broker.ticket, flight.ticket
+        flight.ticket.absorb(newer)
 
     def _settle_failure(self, changes: Changes, snapshot: Snapshot, error: StorageError) -> None:
         broker = self._broker

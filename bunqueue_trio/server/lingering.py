@@ -33,6 +33,10 @@ class Lingering:
         """True after so many turns that everybody else is due for one before the next `try_receive`."""
         return self._streak >= TURNS_WITHOUT_CHECKPOINT
 
+    def owe_checkpoint(self) -> None:
+        """The turn has taken long: everybody else is due at once."""
+        self._streak = TURNS_WITHOUT_CHECKPOINT
+
     def try_receive(self, stream: TcpStream, max_bytes: int) -> bytes | None:
         """The next bytes if they come within a moment; None: wait for them properly.
 

@@ -160,8 +160,11 @@ class Session:
         for body in frames[admitted:]:
             self._refuse("Rate limit exceeded", string_req_id(body))
 
-    def run(self, now: Now) -> Hold | None:
+    def run(self, now: Now, *, notes_changes: bool = True) -> Hold | None:
         """Execute what has arrived, in order, as far as possible; then send the replies in one go.
+
+        Args:
+            notes_changes: False when the caller sees that what has become dirty is committed.
 
         Returns:
             None when everything was executed or parked pulls hold up the rest; else what to wait for before the
@@ -174,7 +177,7 @@ class Session:
                 hold = self._execute_all(now)
                 if not self._broker.waiting.count:
                     self.flush()  # the client goes on while we see to the rest
-                self._broker.after_turn(now, started_ms)
+                self._broker.after_turn(now, started_ms, notes_changes=notes_changes)
                 is_held = hold is not None or self._is_at_work
                 if is_held or not self._commands or len(self._parked) >= MAX_PARKED:
                     break  # else serving the parked pulls has made room for those behind them

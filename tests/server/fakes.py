@@ -44,6 +44,28 @@ QUEUE = "q"
 FULL = "database or disk is full"
 
 
+class FakeCall:
+    """A commit that has been handed over: over at once, or when the gate of its store opens."""
+
+    def __init__(self, store: FakeStore, batch: Batch) -> None:
+        self._store = store
+        self._batch = batch
+        self._gate = store.gate
+        store.attempts_s.append(trio.current_time())
+
+    def is_over_within(self, patience_s: float) -> bool:
+        return self._gate is None
+
+    def result(self) -> CommitReport:
+        return self._store.write(self._batch)
+
+    async def wait(self) -> CommitReport:
+        assert self._gate is not None
+        with trio.CancelScope(shield=True):
+            await self._gate.wait()
+        return self.result()
+
+
 class FakeStore:
     """What the keepers use of `Store`, over a real SQLite database in memory, without a thread.
 
@@ -87,6 +109,9 @@ class FakeStore:
                 await trio.lowlevel.checkpoint()
             else:
                 await self.gate.wait()
+        return self.write(batch)
+
+    def write(self, batch: Batch) -> CommitReport:
         if self.fail_next:
             raise self.fail_next.popleft()
         if self.fail_always is not None and writes_something(batch):
@@ -94,6 +119,12 @@ class FakeStore:
         report = writes.apply_batch(self.connection, batch, MEMORY)
         self.batches.append(batch)
         return report
+
+    def begin_commit(self, batch: Batch) -> FakeCall:
+        """As `Store` does for whoever is alone; with a gate set it takes longer than anybody's patience."""
+        return FakeCall(self, batch)
+
+    is_checkpoint_due = False
 
     async def tend_wal(self) -> None:
         self.tended_count += 1
