@@ -3,7 +3,7 @@
     storage    last to leave: WAL folded in, file closed
       keepers    the flusher
         sessions   connections, HTTP, the reaper, the signal watcher
-          doors      the TCP listener
+          doors      the TCP listener, backups
 
 SIGTERM, SIGINT, SIGHUP and SIGQUIT: the doors close and pulls find nothing; what is buffered is flushed and the WAL
 folded in, so that an impatient orchestrator finds nothing left to lose; jobs that are running may still be finished
@@ -28,10 +28,13 @@ from typing import Literal
 import trio
 
 from bunqueue_trio import __version__
+from bunqueue_trio.backup.keeper import Backups
+from bunqueue_trio.backup.log_keeper import ChangeLog
+from bunqueue_trio.backup.settings import BackupSettings
 from bunqueue_trio.clock import SystemClock
 from bunqueue_trio.config import Config
 from bunqueue_trio.engine.cron.zones import find_zone
-from bunqueue_trio.errors import StorageError, ValidationError
+from bunqueue_trio.errors import BackupError, StorageError, ValidationError
 from bunqueue_trio.ids import Ids
 from bunqueue_trio.logs import get_logger
 from bunqueue_trio.server.alarms import Alarms
@@ -97,12 +100,15 @@ class Server:
         self.quiesced = trio.Event()
         self.deliveries = deliveries
         self.http_tally = Tally()
+        self.broker.monitoring.backups = self.backups = self._backups()
 
     async def serve(self, task_status: trio.TaskStatus[tuple[int, int]]) -> None:
         """Run keepers, sessions and doors; returns when the last session has ended."""
         async with trio.open_nursery() as keepers:
             await keepers.start(self._run_flusher)
             await self.flusher.flush_all()  # what recovery has changed is in the file before any port opens
+            if self.backups is not None and self.backups.changes is not None:
+                keepers.start_soon(self._run_changes, self.backups.changes)
             async with trio.open_nursery() as sessions:
                 sessions.start_soon(self._run_reaper)
                 tcp = TcpServer(self.broker, self.config, sessions, tls=self.tls)
@@ -120,6 +126,8 @@ class Server:
                 http_port = await sessions.start(self._serve_http, reporting, live)
                 async with trio.open_nursery() as doors:
                     tcp_port = await doors.start(tcp.run)
+                    if self.backups is not None:
+                        doors.start_soon(self._run_backups, self.backups)
                     reporting.is_serving = True
                     self._announce(tcp_port, http_port)
                     task_status.started((tcp_port, http_port))
@@ -143,6 +151,8 @@ class Server:
             LostJobsError: the file would not take some jobs.
         """
         lost_count = await self.flusher.finish(FINAL_FLUSH_S)
+        if self.backups is not None and self.backups.changes is not None:
+            await self.backups.changes.finish(max(1.0, self.config.shutdown_timeout_ms / 1000))
         if lost_count:
             raise LostJobsError(f"{lost_count} jobs could not be stored before the stop")
 
@@ -220,6 +230,49 @@ class Server:
     async def _run_queue_events(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         with self._ends_with_the_server():
             await self.broker.events.queue_events.run(task_status=task_status)
+
+    def _backups(self) -> Backups | None:
+        if not self.config.s3_backup_enabled:
+            return None
+        settings = BackupSettings.of(self.config)
+        if problems := settings.problems():
+            get_logger("Backup").error("S3 backup configuration invalid", errors=problems)
+            return None
+        # Imported here: the client library takes time and memory, which servers without backups need not spend.
+        from bunqueue_trio.backup.s3 import S3Store
+
+        changes: ChangeLog | None = None
+        if settings.log_interval_ms:
+            changes = ChangeLog(
+                settings,
+                self.broker.clock,
+                S3Store,
+                in_writer=self.store.in_writer,
+                attach=self.store.follow,
+            )
+        return Backups(
+            settings,
+            self.broker.clock,
+            S3Store,
+            version=__version__,
+            flush=self._flush_for_backup,
+            announce=self.broker.announce,
+            changes=changes,
+        )
+
+    async def _run_changes(self, changes: ChangeLog) -> None:
+        with self._ends_with_the_server():
+            await changes.run()
+
+    async def _run_backups(self, backups: Backups) -> None:
+        with self._ends_with_the_server():
+            await backups.run()
+
+    async def _flush_for_backup(self) -> None:
+        """What has been answered is in the file before the copy begins, and out of its WAL if readers allow (K2)."""
+        await self.flusher.flush_all()
+        if (error := self.broker.storage_health.error) is not None:
+            raise BackupError(f"The write buffer cannot be flushed: {error}")
 
     async def _run_webhooks(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         with self._ends_with_the_server():

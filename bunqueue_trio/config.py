@@ -1,19 +1,15 @@
 """Settings: from the environment and from flags, checked as a whole before anything is opened.
 
 `SETTINGS` is the one table of names; parsing, the documentation and its test read it. Each default and its reason
-stand at the field of `Config`. Settings of parts that do not exist yet are not read.
+stand at the field of `Config`, or of the room in `settings` that it is made of.
 """
 
 import json
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec import Struct
-from msgspec.structs import fields
-
 from bunqueue_trio.errors import ConfigError
 from bunqueue_trio.setting_values import (
-    Parser,
     host_name,
     members,
     networks,
@@ -23,13 +19,16 @@ from bunqueue_trio.setting_values import (
     tokens,
     whole,
 )
+from bunqueue_trio.settings.backups import BACKUPS, BackupOptions
+from bunqueue_trio.settings.limits import LIMITS
+from bunqueue_trio.settings.setting import Setting, with_defaults
+from bunqueue_trio.settings.watching import WATCHING
 
 IN_MEMORY = ":memory:"
-MAX_FRAME_BYTES = 67_108_864  # the protocol's cap: a larger frame is never accepted
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
-class Config(Struct, frozen=True, kw_only=True, gc=False):
+class Config(BackupOptions, frozen=True, kw_only=True, gc=False):
     """Every setting of a server, checked. Durations are ms, sizes bytes. ``Config()`` holds the defaults.
 
     Make one with `from_environment`; the constructor checks nothing.
@@ -80,30 +79,6 @@ class Config(Struct, frozen=True, kw_only=True, gc=False):
     sqlite_synchronous: str = "NORMAL"
     """NORMAL survives a killed process at no price; FULL also a power cut, for one fsync per group commit."""
 
-    rate_limit_max_requests: int = 10_000
-    """The reference's value. 0 would refuse everything, so the smallest legal value is 1."""
-
-    rate_limit_window_ms: int = 60_000
-    """The reference's value."""
-
-    rate_limit_cleanup_ms: int = 60_000
-    """The reference's value."""
-
-    tcp_idle_timeout_ms: int = 60_000
-    """The reference's value: an honest client finishes a frame within a minute."""
-
-    tcp_max_write_queue_bytes: int = 67_108_864
-    """The reference's value: one frame of the largest legal size."""
-
-    max_connections: int = 10_000
-    """Some 10 KB each: 100 MB, which a small machine still has."""
-
-    http_max_connections: int = 10_000
-    """Some 20 KB each while nothing is asked."""
-
-    preauth_max_frame_bytes: int = 65_536
-    """Room for any token, no room for strangers to make the server hold much."""
-
     shutdown_timeout_ms: int = 30_000
     """The reference's value; buffered rows are safe from the start of the wait (K21). 0: no wait."""
 
@@ -115,27 +90,6 @@ class Config(Struct, frozen=True, kw_only=True, gc=False):
 
     worker_cleanup_interval_ms: int = 60_000
     """The reference's value."""
-
-    metrics_max_queues: int = 1_000
-    """Six series each, some 0.5 MB of text: what a scraper takes in every few seconds (HD-8)."""
-
-    queue_idle_threshold_ms: int = 30_000
-    """The reference's value."""
-
-    queue_size_threshold: int = 0
-    """0: none, as in the reference."""
-
-    worker_overload_threshold_ms: int = 30_000
-    """The reference's value."""
-
-    memory_warning_mb: int = 0
-    """0: none, as in the reference."""
-
-    storage_warning_mb: int = 0
-    """0: none, as in the reference."""
-
-    stats_interval_ms: int = 300_000
-    """The reference's value; at least a second, for a line of log each."""
 
     completed_retention_ms: int | None = None
     """None: kept until removed, as in the reference."""
@@ -245,46 +199,8 @@ def _contradictions(config: Config, malformed: set[str]) -> list[str]:
     return found
 
 
-class Setting(Struct, frozen=True, gc=False):
-    """One setting: where it comes from, what it means.
-
-    ``variable`` is its environment variable, ``aliases`` further names, tried in order. ``has_flag``: ``start`` takes
-    it as ``--field-name``, or under ``flag_name``. ``skips_empty``: an empty value counts as not set; otherwise it is
-    malformed.
-    """
-
-    variable: str
-    field: str
-    parse: Parser
-    meaning: str
-    aliases: tuple[str, ...] = ()
-    has_flag: bool = False
-    flag_name: str = ""
-    skips_empty: bool = False
-
-    @property
-    def flag(self) -> str:
-        """The option's spelling on the command line."""
-        return self.flag_name or "--" + self.field.replace("_", "-")
-
-    @property
-    def default(self) -> Any:
-        """The value of an empty environment."""
-        return _DEFAULTS[self.field]
-
-    def find(self, environ: Mapping[str, str], flags: Mapping[str, str | int | None]) -> tuple[str, str | None]:
-        """The name under which it is given and its text; the text is None when it is not set anywhere."""
-        given = [(self.flag, flags.get(self.field))]
-        given += [(name, environ.get(name)) for name in (self.variable, *self.aliases)]
-        for name, text in given:
-            if text is not None and not (self.skips_empty and not str(text).strip()):
-                return name, str(text)
-        return self.variable, None
-
-
-_DEFAULTS = {field.name: field.default for field in fields(Config)}
-
-SETTINGS = (
+SETTINGS = with_defaults(
+    Config,
     Setting("TCP_PORT", "tcp_port", port, "Port of the wire protocol; 0: any free one", has_flag=True),
     Setting("HTTP_PORT", "http_port", port, "Port of HTTP; 0: any free one", has_flag=True),
     Setting(
@@ -358,49 +274,7 @@ SETTINGS = (
         one_of("NORMAL", "FULL"),
         "`NORMAL`: what was confirmed survives a killed process. `FULL`: also a power cut, for one fsync per commit",
     ),
-    Setting(
-        "RATE_LIMIT_MAX_REQUESTS",
-        "rate_limit_max_requests",
-        whole("requests", 1),
-        "Requests of one client per window; at least 1",
-    ),
-    Setting("RATE_LIMIT_WINDOW_MS", "rate_limit_window_ms", whole("milliseconds", 1), "That window, ms"),
-    Setting(
-        "RATE_LIMIT_CLEANUP_MS",
-        "rate_limit_cleanup_ms",
-        whole("milliseconds", 1),
-        "How often clients of HTTP that have gone quiet are forgotten, ms",
-    ),
-    Setting(
-        "TCP_IDLE_TIMEOUT_MS",
-        "tcp_idle_timeout_ms",
-        whole("milliseconds", 0, zero=" (0: off)"),
-        "A connection that began a frame and makes no progress for so long is closed, ms; 0: never",
-    ),
-    Setting(
-        "TCP_MAX_WRITE_QUEUE_BYTES",
-        "tcp_max_write_queue_bytes",
-        whole("bytes", 0, zero=" (0: off)"),
-        "A connection with more unsent bytes than this is dropped; 0: never",
-    ),
-    Setting(
-        "MAX_CONNECTIONS",
-        "max_connections",
-        whole("connections", 1),
-        "Further TCP connections get one error and are closed",
-    ),
-    Setting(
-        "HTTP_MAX_CONNECTIONS",
-        "http_max_connections",
-        whole("connections", 1),
-        "Further HTTP connections are answered with 503 and closed",
-    ),
-    Setting(
-        "PREAUTH_MAX_FRAME_BYTES",
-        "preauth_max_frame_bytes",
-        whole("bytes", 64, MAX_FRAME_BYTES),
-        "Largest frame before authentication; a larger one is refused and the connection closed",
-    ),
+    *LIMITS,
     Setting(
         "SHUTDOWN_TIMEOUT_MS",
         "shutdown_timeout_ms",
@@ -425,48 +299,7 @@ SETTINGS = (
         whole("milliseconds", 1),
         "How often stale workers are looked for, ms",
     ),
-    Setting(
-        "METRICS_MAX_QUEUES",
-        "metrics_max_queues",
-        whole("queues", 0, 100_000),
-        "Queues with metrics of their own, in the order of first use; `bunqueue_queues_not_listed` counts the others",
-    ),
-    Setting(
-        "QUEUE_IDLE_THRESHOLD_MS",
-        "queue_idle_threshold_ms",
-        whole("milliseconds", 0, zero=" (0: off)"),
-        "A queue with nothing ready or active for so long is announced as idle, ms; 0: never",
-    ),
-    Setting(
-        "QUEUE_SIZE_THRESHOLD",
-        "queue_size_threshold",
-        whole("jobs", 0, zero=" (0: off)"),
-        "A queue with so many ready jobs is announced; 0: never",
-    ),
-    Setting(
-        "WORKER_OVERLOAD_THRESHOLD_MS",
-        "worker_overload_threshold_ms",
-        whole("milliseconds", 0, zero=" (0: off)"),
-        "A worker at its capacity for so long is announced, ms; 0: never",
-    ),
-    Setting(
-        "MEMORY_WARNING_MB",
-        "memory_warning_mb",
-        whole("MiB", 0, zero=" (0: off)"),
-        "Memory in use from which subscribers are warned, MiB; 0: never",
-    ),
-    Setting(
-        "STORAGE_WARNING_MB",
-        "storage_warning_mb",
-        whole("MiB", 0, zero=" (0: off)"),
-        "Size of the data file from which subscribers are warned, MiB; 0: never",
-    ),
-    Setting(
-        "STATS_INTERVAL_MS",
-        "stats_interval_ms",
-        whole("milliseconds", 1_000),
-        "Period of the line of statistics in the log, ms; at least 1000",
-    ),
+    *WATCHING,
     Setting(
         "COMPLETED_RETENTION_MS",
         "completed_retention_ms",
@@ -499,6 +332,7 @@ SETTINGS = (
         "Pause after the n-th failed try of a webhook call: n times this, ms",
     ),
     Setting("WEBHOOK_ALLOW_INTERNAL", "webhook_allow_internal", switch, "`on`: webhooks may reach internal addresses"),
+    *BACKUPS,
     Setting("LOG_LEVEL", "log_level", one_of("debug", "info", "warn", "error"), "`debug`, `info`, `warn` or `error`"),
     Setting("LOG_FORMAT", "log_format", one_of("text", "json"), "`text` or `json` (one object per line)"),
 )

@@ -3,6 +3,7 @@
 BunqueueError
 ├─ ConfigError              a setting is malformed: one line per problem, exit code 2, nothing was opened
 ├─ StartError               the server cannot start here: one line, exit code 1
+│  └─ FileInUseError        another server has the data file
 ├─ CommandError             the client asked wrongly: ``ok: false``, the connection stays
 │  ├─ ValidationError       a field has the wrong type or lies outside its bounds
 │  ├─ NotFoundError         no job, worker or lock of that name
@@ -14,9 +15,16 @@ BunqueueError
 │  ├─ FrameTooLargeError    one last reply, then the connection is closed
 │  └─ MalformedFrameError   refused with a reply; the connection stays
 │     └─ UnknownCommandError  ``cmd`` names no command of ours
-└─ StorageError             SQLite said no: the flusher backs off, health degrades
-   ├─ DiskFullError         no space; the text keeps SQLite's words
-   └─ CorruptDatabaseError  the file is damaged or not a database: the server does not start
+├─ StorageError             SQLite said no: the flusher backs off, health degrades
+│  ├─ DiskFullError         no space; the text keeps SQLite's words
+│  ├─ TailLostError         frames of the write-ahead log are gone: a change log has to begin anew
+│  └─ CorruptDatabaseError  the file is damaged or not a database: the server does not start
+└─ BackupError              a backup or a restore has failed; the live file is untouched
+   ├─ BackupBusyError       another one runs: one at a time per data file
+   ├─ BackupStoppedError    asked to stop before it was done
+   ├─ UnprovenBackupError   it is stored, and could not be read back
+   ├─ DamagedBackupError    what is in the bucket is not what was put there, or no database
+   └─ ObjectStoreError      the bucket said no, or nothing at all
 InvariantError              a defect of ours; outside the tree, so that nobody catches it by habit
 """
 
@@ -41,6 +49,10 @@ class ConfigError(BunqueueError):
 
 class StartError(BunqueueError):
     """The server cannot start: the text says what, which file or port, why, and what to do."""
+
+
+class FileInUseError(StartError):
+    """Another server has locked the data file."""
 
 
 class CommandError(BunqueueError):
@@ -126,6 +138,55 @@ class CorruptDatabaseError(StorageError):
 
     def __init__(self, text: str) -> None:
         super().__init__(text, transient=False)
+
+
+class TailLostError(StorageError):
+    """Frames of the write-ahead log were not copied in time. The data file is sound; a change log begins anew."""
+
+
+class BackupError(BunqueueError):
+    """A backup or a restore has failed: one line, without secrets. The live file is as it was."""
+
+
+class BackupBusyError(BackupError):
+    """Another backup or restore of the same data file runs, here or in another process."""
+
+
+class BackupStoppedError(BackupError):
+    """It was asked to stop before it was done; nothing half made is listed."""
+
+
+class UnprovenBackupError(BackupError):
+    """A backup is stored, but could not be read back: it may be sound.
+
+    Attributes:
+        key: its key.
+    """
+
+    def __init__(self, text: str, *, key: str) -> None:
+        super().__init__(text)
+        self.key = key
+
+
+class DamagedBackupError(BackupError):
+    """The object cannot be unpacked, differs from what was put there, or is no sound database."""
+
+
+class ObjectStoreError(BackupError):
+    """The bucket said no, or nothing at all.
+
+    Attributes:
+        status: the HTTP status; None when there was no answer.
+    """
+
+    def __init__(self, text: str, *, status: int | None = None) -> None:
+        super().__init__(text)
+        self.status = status
+
+    @property
+    def is_transient(self) -> bool:
+        """Whether the same request may succeed a little later."""
+        return self.status is None or self.status == 429 or self.status >= 500
 
 
 class InvariantError(Exception):

@@ -10,6 +10,7 @@ from typing import Any
 
 MAX_COUNT = 2**53  # the largest whole number that every client language can hold
 
+_LEADING_INTEGER = re.compile(r"\s*([+-]?[0-9]{1,15})", re.ASCII)
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,20}", re.ASCII)
 
 Parser = Callable[[str], Any]
@@ -53,6 +54,29 @@ def one_of(*words: str) -> Parser:
 def switch(text: str) -> bool:
     """On or off."""
     return one_of("on", "off", "true", "false", "1", "0", "yes", "no")(text) in ("on", "true", "1", "yes")
+
+
+def leading_integer(default: int) -> Parser:
+    """The whole number that a text begins with; *default* where that is none or 0. Nothing is refused.
+
+    Wire: settings of the reference that scripts rely on are read as leniently as there.
+    """
+
+    def parse(text: str) -> int:
+        match = _LEADING_INTEGER.match(text)
+        return (int(match[1]) if match else 0) or default
+
+    return parse
+
+
+def verbatim(text: str) -> str:
+    """The text as it is, also an empty one."""
+    return text
+
+
+def switch_or_nothing(text: str) -> bool:
+    """On or off; empty is off."""
+    return bool(text.strip()) and switch(text)
 
 
 def host_name(text: str) -> str:

@@ -3,12 +3,13 @@
 A contract test compares the README with it.
 """
 
-from bunqueue_trio.config import SETTINGS, Setting
+from bunqueue_trio.config import SETTINGS
+from bunqueue_trio.settings.setting import Setting
 
 
 def default_cell(setting: Setting) -> str:
     """The default as the table shows it."""
-    if setting.default is None or setting.default == ():
+    if setting.default in (None, (), ""):
         return "not set"
     if isinstance(setting.default, bool):
         return "`on`" if setting.default else "`off`"

@@ -55,6 +55,21 @@ def start(**flags: str | None) -> None:
     sys.exit(run(config))
 
 
+@cli.command(
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": True, "help_option_names": ["--help"]}
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def backup(arguments: tuple[str, ...]) -> None:
+    """Back up to S3, and back: now, list, restore KEY -f, verify KEY, status.
+
+    Needs no server. Settings come from the environment: BUNQUEUE_DATA_PATH, S3_BUCKET, S3_ACCESS_KEY_ID, ...
+    """
+    # Imported here: the client library of the store takes time that the other commands need not spend.
+    from bunqueue_trio.cli.backup import run_backup
+
+    sys.exit(run_backup(arguments))
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and end the process.
 
@@ -62,6 +77,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         arguments: Without the program's name; ``sys.argv`` if not given.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:2] == ["--json", "backup"]:
+        given = [*given[1:], "--json"]
     if not given or (given[0].startswith("-") and given[0] not in _OPTIONS_OF_THE_GROUP):
         given.insert(0, "start")
     cli.main(given, prog_name="bunqueue-trio")

@@ -1,6 +1,7 @@
 """What the health probe shows. The server fills it in, the web layer only sends it.
 
-Shape: ``{"ok", "status", "uptime", "version", "queues", "connections", "memory", "wal"?, "reasons"?, "storage"?}``.
+Shape: ``{"ok", "status", "uptime", "version", "queues", "connections", "memory", "wal"?, "reasons"?, "backup"?,
+"storage"?}``.
 Source: HTTP, "Probes and diagnostics"; R256 to R261, HD-2, HD-7, K51.
 """
 
@@ -50,6 +51,22 @@ class WalUse(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     backlog: int = 0
 
 
+class BackupAge(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
+    """How old the last backup is that was read back and found sound; None: none yet, or none is read back.
+
+    ``last_success_at`` is when the last stored one was made, ``last_attempt_at`` when the last try began, epoch ms;
+    ``error`` is why that failed, None when it did not. ``recovery_point_age_seconds`` is how much would be lost with
+    the machine now; left out where changes are not uploaded between backups, None before the first backup.
+    """
+
+    proven_age_seconds: int | None
+    proven_key: str | None
+    last_success_at: float | None
+    last_attempt_at: float | None
+    error: str | None
+    recovery_point_age_seconds: float | UnsetType | None = UNSET
+
+
 class StorageTrouble(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     """Why writing fails: SQLite's words, and since when (epoch ms)."""
 
@@ -74,7 +91,8 @@ class HealthReport(Struct, frozen=True, kw_only=True, gc=False):
     """One look at the server. ``uptime`` is whole seconds since the start.
 
     ``status`` is ``degraded`` exactly when ``ok`` is False; make such a report with `degraded`. ``wal`` is absent for
-    a server in memory, ``storage`` while nothing is wrong with the file, ``reasons`` while healthy.
+    a server in memory, ``backup`` for one that makes none, ``storage`` while nothing is wrong with the file,
+    ``reasons`` while healthy.
     """
 
     ok: bool = True
@@ -86,5 +104,6 @@ class HealthReport(Struct, frozen=True, kw_only=True, gc=False):
     memory: MemoryUse = MemoryUse()
     wal: WalUse | UnsetType = UNSET
     reasons: list[Reason] | UnsetType = UNSET
+    backup: BackupAge | UnsetType = UNSET
     # Wire: the reference sends this member last.
     storage: StorageTrouble | UnsetType = UNSET

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import trio
 
-from bunqueue_trio.config import MAX_FRAME_BYTES, Config
+from bunqueue_trio.config import Config
 from bunqueue_trio.errors import FrameTooLargeError
 from bunqueue_trio.logs import get_logger
 from bunqueue_trio.model.replies import ErrorReply
@@ -16,6 +16,7 @@ from bunqueue_trio.server.lingering import Lingering
 from bunqueue_trio.server.outbox import Outbox
 from bunqueue_trio.server.session import Session
 from bunqueue_trio.server.stream import READ_BYTES, TcpStream
+from bunqueue_trio.settings.limits import MAX_FRAME_BYTES
 
 log = get_logger("TCP")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from bunqueue_trio.model.backup import BackupStatus
 from bunqueue_trio.server.door import Tally
 from bunqueue_trio.server.flush_figures import FlushFigures
 
@@ -34,7 +35,8 @@ class StorageFacts(Struct, frozen=True, kw_only=True, gc=False):
     """The way into the file.
 
     ``backlog_rows`` and ``backlog_bytes`` wait for it, a flush under way included; bytes are those of payloads, at
-    least. ``file`` is None when there is none, ``backup_age_s`` when there is no good backup.
+    least. ``file`` is None when there is none, ``backup`` when none are made, ``backup_age_s`` when none was proven,
+    ``recovery_point_age_s`` when nothing could be restored, or changes are not uploaded between backups.
     """
 
     is_degraded: bool = False
@@ -42,7 +44,9 @@ class StorageFacts(Struct, frozen=True, kw_only=True, gc=False):
     backlog_bytes: int = 0
     flushes: FlushFigures
     file: FileFacts | None = None
+    backup: BackupStatus | None = None
     backup_age_s: float | None = None
+    recovery_point_age_s: float | None = None
 
 
 class LiveFacts(Struct, frozen=True, kw_only=True, gc=False):

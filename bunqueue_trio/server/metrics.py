@@ -116,8 +116,35 @@ class EngineCollector(Collector):
             yield _gauge("wal_bytes", "Size of the WAL file", facts.file.wal_bytes)
             age_s = round(facts.file.checkpoint_age_s, 3)
             yield _gauge("wal_checkpoint_age_seconds", "Time since the WAL was last folded in as a whole", age_s)
-        if facts.backup_age_s is not None:
-            yield _gauge("backup_age_seconds", "Time since the last good backup was made", round(facts.backup_age_s, 3))
+        yield from self._backups()
+
+    def _backups(self) -> Iterator[Metric]:
+        """Left out where none are made."""
+        backup, age_s = self._facts.storage.backup, self._facts.storage.backup_age_s
+        if age_s is not None:
+            about = "Time since the last backup was made that was read back and found sound"
+            yield _gauge("backup_age_seconds", about, round(age_s, 3))
+        if (point_age_s := self._facts.storage.recovery_point_age_s) is not None:
+            about = "How much of the last time would be lost with the machine now"
+            yield _gauge("backup_recovery_point_age_seconds", about, round(point_age_s, 3))
+        if backup is not None and backup.log is not None:
+            yield _gauge(
+                "backup_log_failing", "1 while changes cannot be uploaded, else 0", int(bool(backup.log.error))
+            )
+            yield _gauge("backup_log_waiting_bytes", "Changes that are not uploaded yet", backup.log.waiting_bytes)
+            yield _counter("backup_log_segments_total", "Pieces of the change log uploaded", backup.log.shipped_count)
+            yield _counter("backup_log_breaks_total", "Times the change log had to begin anew", backup.log.broken_count)
+        if backup is not None:
+            yield _gauge("backup_failing", "1 while the last backup has failed, else 0", int(backup.error is not None))
+            yield _counter("backups_total", "Backups stored since start", backup.made_count)
+            yield _counter("backup_failures_total", "Backups that failed since start", backup.failed_count)
+            about = "Backups refused since start because one was being made"
+            yield _counter("backup_rejections_total", about, backup.rejected_count)
+            if backup.last_size is not None:
+                yield _gauge("backup_size_bytes", "Size of the data file in the last backup", backup.last_size)
+            if backup.last_duration is not None:
+                about = "Time that the last backup took"
+                yield _gauge("backup_duration_seconds", about, round(backup.last_duration / 1000, 3))
 
     def _losses(self) -> Iterator[Metric]:
         """What operators should hear of before their users do."""

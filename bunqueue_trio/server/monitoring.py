@@ -29,6 +29,7 @@ from bunqueue_trio.server.rates import Rates
 from bunqueue_trio.storage.batch import FULL_COLUMNS, PLAIN_COLUMNS
 
 if TYPE_CHECKING:
+    from bunqueue_trio.backup.keeper import Backups
     from bunqueue_trio.server.broker import Broker
 
 WORKERS_SHOWN = 1_000
@@ -61,8 +62,8 @@ class Monitoring:
         """Set by whoever has live streams."""
         self.file_facts: Callable[[], FileFacts | None] = _no_file
         """Set by whoever has a file."""
-        self.last_backup_wall_ms: float | None = None
-        """When the last good backup was made; set by whoever makes them."""
+        self.backups: Backups | None = None
+        """Set by whoever makes backups."""
         self.max_queues = MAX_QUEUES
         """How many queues have metrics of their own."""
         self.tallies: dict[str, Tally] = {}
@@ -163,7 +164,10 @@ class Monitoring:
         return exposition(EngineCollector(self._state, latencies, facts, now, max_queues=self.max_queues).collect())
 
     def _storage_facts(self, now: Now) -> StorageFacts:
-        broker, state, made_ms = self._broker, self._state, self.last_backup_wall_ms
+        broker, state = self._broker, self._state
+        backup = None if self.backups is None else self.backups.status()
+        proven_ms = None if backup is None else backup.last_proven_at
+        point_ms = None if backup is None or backup.log is None else backup.log.recovery_point_at
         changes, flight = state.changes, broker.batch_in_flight
         publishes = (change.job for change in changes.staged if type(change) is Transition)
         jobs = islice(chain(changes.jobs, publishes), ROWS_WEIGHED)
@@ -175,7 +179,9 @@ class Monitoring:
             + sum([len(row[DATA_COLUMN]) for row in rows]),
             flushes=broker.flush_figures,
             file=self.file_facts(),
-            backup_age_s=None if made_ms is None else max(0.0, now.wall_ms - made_ms) / 1000,
+            backup=backup,
+            backup_age_s=None if proven_ms is None else max(0.0, now.wall_ms - proven_ms) / 1000,
+            recovery_point_age_s=None if point_ms is None else max(0.0, now.wall_ms - point_ms) / 1000,
         )
 
     def overview(self, command: c.DashboardOverview, now: Now) -> DataReply:

@@ -22,6 +22,7 @@ from bunqueue_trio.engine.crons import shown_cron
 from bunqueue_trio.engine.job_forms import given_letter
 from bunqueue_trio.engine.maturing import mature_due
 from bunqueue_trio.engine.scaling import scale_of
+from bunqueue_trio.errors import BackupError, StorageError, ValidationError
 from bunqueue_trio.memory import measure_memory
 from bunqueue_trio.model import commands as c
 from bunqueue_trio.model.health import MemoryUse
@@ -81,11 +82,38 @@ class Overviews:
         data = self._overview()
         workers, crons = data["workers"], data["crons"]
         cron_count = len(self._broker.engine.state.crons)
+        backups = self._broker.monitoring.backups
         return {
             "ok": True,
             **data,
+            **({} if backups is None else {"backups": msgspec.to_builtins(backups.status())}),
             "workers": {**workers, "list": workers["list"][:LISTED], "truncated": workers["total"] > LISTED},
             "crons": {"total": cron_count, "list": crons[:LISTED], "truncated": cron_count > LISTED},
+        }
+
+    def backups(self) -> dict[str, Any]:
+        """How backups have gone since the start; null where the server makes none. Moments are epoch ms."""
+        backups = self._broker.monitoring.backups
+        return {"ok": True, "backups": None if backups is None else msgspec.to_builtins(backups.status())}
+
+    async def back_up(self) -> dict[str, Any]:
+        """Make a backup now, and answer when it is stored and, if that is set, read back.
+
+        Cancel: ends the backup.
+        """
+        backups = self._broker.monitoring.backups
+        if backups is None:
+            raise ValidationError("This server makes no backups: S3_BACKUP_ENABLED is off, or its settings are invalid")
+        try:
+            made = await backups.make()
+        except (BackupError, StorageError) as error:
+            return {"ok": False, "error": str(error)}
+        return {
+            "ok": True,
+            "key": made.key,
+            "size": made.size_bytes,
+            "compressedSize": made.packed_bytes,
+            "proven": made.is_proven,
         }
 
     def dashboard_queues(self, limit: int, offset: int) -> dict[str, Any]:

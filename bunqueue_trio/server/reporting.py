@@ -7,7 +7,9 @@ from msgspec import UNSET
 
 from bunqueue_trio import __version__
 from bunqueue_trio.memory import measure_memory
+from bunqueue_trio.model.backup import BackupStatus, LogStatus
 from bunqueue_trio.model.health import (
+    BackupAge,
     ConnectionCounts,
     HealthReport,
     QueueTotals,
@@ -19,6 +21,8 @@ from bunqueue_trio.server.broker import Broker
 from bunqueue_trio.server.live import Live
 from bunqueue_trio.server.store import Store
 from bunqueue_trio.server.tcp import TcpServer
+
+LOG_PATIENCE_MS = 15_000
 
 
 class Reporting:
@@ -35,12 +39,21 @@ class Reporting:
 
     @property
     def is_ready(self) -> bool:
-        """Whether commands are served: not before the ports are open, not from the stop on, not while degraded."""
-        return self.is_serving and not self._broker.is_closing and not self._reasons()
+        """Whether commands are served: not before the ports are open, not from the stop on, not while degraded.
+
+        A backup that fails is a reason to look, not to send clients elsewhere: there is nobody else.
+        """
+        return self.is_serving and not self._broker.is_closing and not self._reasons_to_refuse()
 
     def health(self) -> HealthReport:
         """One look at the server."""
-        reasons = self._reasons()
+        backups = self._broker.monitoring.backups
+        backup = None if backups is None else backups.status()
+        reasons = self._reasons_to_refuse()
+        if backup is not None and backup.error is not None and backup.failing_since is not None:
+            reasons.append(Reason(code="backup.failing", message=backup.error, since=backup.failing_since))
+        if backup is not None and backup.log is not None:
+            reasons += self._log_reasons(backup.log)
         health = self._broker.storage_health
         storage: StorageTrouble | None = None
         if health.error is not None:
@@ -57,8 +70,34 @@ class Reporting:
             memory=measure_memory(),
             wal=UNSET if self._store.is_in_memory else self._wal(),
             reasons=reasons or UNSET,
+            backup=UNSET if backup is None else self._backup_age(backup),
             storage=UNSET if storage is None else storage,
         )
+
+    def _backup_age(self, backup: BackupStatus) -> BackupAge:
+        age_s: int | None = None
+        if backup.last_proven_at is not None:
+            age_s = int(max(0.0, self._broker.clock.now().wall_ms - backup.last_proven_at) / 1000)
+        return BackupAge(
+            proven_age_seconds=age_s,
+            proven_key=backup.last_proven_key,
+            last_success_at=backup.last_success_at,
+            last_attempt_at=backup.last_attempt_at,
+            error=backup.error,
+            recovery_point_age_seconds=UNSET if backup.log is None else self._recovery_point_age_s(backup.log),
+        )
+
+    def _log_reasons(self, status: LogStatus) -> list[Reason]:
+        """A single upload that fails is made up for by the next: not before more is at stake than promised."""
+        since, now_ms = status.failing_since, self._broker.clock.now().wall_ms
+        if status.error is None or since is None or now_ms - since < LOG_PATIENCE_MS:
+            return []
+        return [Reason(code="backup.log_failing", message=status.error, since=since)]
+
+    def _recovery_point_age_s(self, status: LogStatus) -> float | None:
+        if status.recovery_point_at is None:
+            return None
+        return round(max(0.0, self._broker.clock.now().wall_ms - status.recovery_point_at) / 1000, 3)
 
     def _connections(self) -> ConnectionCounts:
         live = self.live
@@ -86,7 +125,7 @@ class Reporting:
             dlq=gauges.dead,
         )
 
-    def _reasons(self) -> list[Reason]:
+    def _reasons_to_refuse(self) -> list[Reason]:
         reasons = []
         health = self._broker.storage_health
         if health.error is not None and health.since_wall_ms is not None:

@@ -9,7 +9,7 @@ import os
 import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import apsw
 import trio
@@ -34,6 +34,18 @@ PAUSE_S = 1.0  # a reader that pins the WAL, or a sick disk, will not be gone wi
 TRUNCATE_ABOVE_BYTES = 64 * 1024 * 1024
 
 
+class Follower(Protocol):
+    """Wants to see all frames of the WAL. Called in the writer thread; raises nothing."""
+
+    def note(self, end_frame: int) -> None:
+        """A commit has ended with that frame."""
+        ...
+
+    def catch_up(self) -> None:
+        """A checkpoint comes, after which frames may be overwritten."""
+        ...
+
+
 class Store:
     """One open data file. Made by `open_store`."""
 
@@ -53,6 +65,8 @@ class Store:
         self._wal_frames = 0
         self._wal_sync = None if self.is_in_memory else WalSync(path)
         self._has_warned = False
+        self.follower: Follower | None = None
+        """Set in the writer thread only (`in_writer`)."""
         self._identity = _identity(path)
         self._next_look_s = 0.0
         self._retry_checkpoint_s = 0.0
@@ -123,12 +137,28 @@ class Store:
             StorageError: disk full or an I/O error. Nothing is lost: the WAL stays.
         """
         self._retry_checkpoint_s = trio.current_time() + PAUSE_S
-        result = await self._write.run(lambda: db.checkpoint(self._writer, mode, wait_ms=0))
+        result = await self._write.run(lambda: self._checkpoint(mode))
         if not result.busy and result.moved >= result.wal_frames:
             self.checkpointed_mono_s = trio.current_time()
             self._wal_frames = 0
             self._retry_checkpoint_s = 0.0
             self.wal_bytes = db.wal_bytes(self.path)
+
+    def _checkpoint(self, mode: db.CheckpointMode) -> db.CheckpointResult:
+        if self.follower is not None:
+            self.follower.catch_up()
+        return db.checkpoint(self._writer, mode, wait_ms=0)
+
+    async def in_writer(self, function: Callable[[apsw.Connection], T]) -> T:
+        """Call *function* with the writing connection, in its thread, between two commits.
+
+        Cancel: before it starts, or not at all.
+        """
+        return await self._write.run(lambda: function(self._writer))
+
+    def follow(self, follower: Follower | None) -> None:
+        """Tell *follower* of commits and checkpoints from now on; None: nobody. In the writer thread."""
+        self.follower = follower
 
     def free_bytes(self) -> int:
         """Space left on the file system of the data file; 0 where that cannot be told."""
@@ -201,6 +231,8 @@ class Store:
         self._wal_frames = frames
         if self._wal_sync is not None:
             self._wal_sync.keep_up(frames)
+        if self.follower is not None:
+            self.follower.note(frames)
         return apsw.SQLITE_OK
 
     async def close(self) -> None:

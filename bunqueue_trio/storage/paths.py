@@ -6,7 +6,7 @@ import stat
 from types import TracebackType
 from typing import Final, Self
 
-from bunqueue_trio.errors import StartError
+from bunqueue_trio.errors import FileInUseError, StartError
 
 MEMORY: Final = ":memory:"
 """The path that stands for a database without a file."""
@@ -102,7 +102,8 @@ class FileLock:
         ":memory:" is nobody else's: its lock is granted always.
 
         Raises:
-            StartError: another server has it, or the path cannot be a database.
+            FileInUseError: another server has it.
+            StartError: the path cannot be a database.
         """
         if path == MEMORY:
             return cls(None, (0, 0))
@@ -122,6 +123,10 @@ class FileLock:
             raise refusal(path, f"it cannot be locked: {_reason(error)}", "use a file system with locks") from error
         status = os.fstat(descriptor)
         inode = (status.st_dev, status.st_ino)
+        if _inode(path) != inode:
+            # A restore has replaced the file between opening and locking: the lock would be on the one that was.
+            os.close(descriptor)
+            return cls.acquire(path)
         _held.add(inode)
         return cls(descriptor, inode)
 
@@ -160,8 +165,10 @@ def _inode(path: str) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def _taken(path: str) -> StartError:
-    return refusal(path, "another bunqueue server is using it", "stop that server or name another data path")
+def _taken(path: str) -> FileInUseError:
+    return FileInUseError(
+        f"Cannot open database {path}: another bunqueue server is using it; stop that server or name another data path"
+    )
 
 
 def _reason(error: OSError) -> str:

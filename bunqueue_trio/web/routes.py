@@ -339,6 +339,8 @@ ROUTES: Final = (
     _looks("/openapi.json", OPENAPI, c.Hello),
     _reads("/ping", c.Ping, {}),
     _reads("/storage", c.StorageStatus, {}),
+    _looks("/backups", "backups", c.StorageStatus),
+    _looks("/backups", "back_up", c.CompactMemory, method="POST"),
     _looks("/metrics", "metrics", c.Metrics),
     _looks("/stats", "stats", c.Stats),
     _looks("/dashboard", "dashboard", c.DashboardOverview),

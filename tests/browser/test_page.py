@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -145,6 +147,24 @@ def test_dead_letters_are_replayed_as_many_as_asked_for(
 
     expect(page.locator(".chip b"), "1")
     assert [client.state(f"receipts-{number}") for number in range(5)] == ["waiting"] * 3 + ["failed", "waiting"]
+
+
+def test_backups_are_shown_where_the_server_makes_some(page: Any, start_server: StartServer, picture: Picture) -> None:
+    settings = {"S3_ACCESS_KEY_ID": "a", "S3_SECRET_ACCESS_KEY": "s", "S3_BUCKET": "UPPER CASE"}  # fails at once
+    server = start_server(S3_BACKUP_ENABLED=1, **settings)
+    page.goto(address(server, "#/queues"))
+    shown = page.locator(".panel", has=page.get_by_role("heading", name="Backups"))
+    expect(shown.locator("p").first, "None yet.")
+    shown.get_by_text("Nothing could be restored yet if this machine were lost.").wait_for()
+
+    connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=60)
+    connection.request("POST", "/backups")
+    assert json.loads(connection.getresponse().read())["ok"] is False
+    connection.close()
+
+    shown.get_by_text("Failing since").wait_for()
+    picture(page, "backups")
+    expect(page.locator("#health"), "degraded")
 
 
 def test_crons_and_workers(page: Any, server: ServerProcess, client: Client, picture: Picture) -> None:

@@ -11,6 +11,7 @@ from collections import Counter
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from bunqueue_trio.model.backup import BackupStatus, LogStatus
 from bunqueue_trio.server.facts import Facts, FileFacts, StorageFacts, WebhookFacts
 from bunqueue_trio.server.flush_figures import FlushFigures
 from bunqueue_trio.server.latencies import Latencies
@@ -56,8 +57,13 @@ def text() -> str:
     harness = EngineHarness()
     for name in ("one", "two", "three"):
         harness.push(name)
+    log = LogStatus(
+        interval=1, generation="g", recovery_point_at=1, waiting_bytes=0, shipped_count=0, broken_count=0, error=None,
+        failing_since=None,
+    )  # fmt: skip
+    backup = BackupStatus(bucket="b", interval=60_000, last_size=1, last_duration=1, log=log)
     file = FileFacts(data_bytes=1, wal_bytes=1, checkpoint_age_s=1.5)
-    storage = StorageFacts(flushes=FlushFigures(), file=file, backup_age_s=1)
+    storage = StorageFacts(flushes=FlushFigures(), file=file, backup=backup, backup_age_s=1, recovery_point_age_s=2)
     facts = Facts(
         uptime_s=1, worker_count=1, active_worker_count=1, cron_count=1, webhooks=WebhookFacts(), storage=storage
     )

@@ -14,8 +14,9 @@ from bunqueue_trio import errors
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
-# Where the module's name is not that of the distribution; Quart and Werkzeug are what Quart-Trio is made of.
-MODULES_OF = {"quart-trio": {"quart_trio", "quart", "werkzeug"}}
+# Where the module's name is not that of the distribution; Quart and Werkzeug are what Quart-Trio is made of, and minio
+# takes a pool of urllib3, which reads the certificates of certifi.
+MODULES_OF = {"quart-trio": {"quart_trio", "quart", "werkzeug"}, "minio": {"minio", "urllib3", "certifi"}}
 
 
 def declared_modules() -> dict[str, set[str]]:

@@ -20,12 +20,14 @@ import msgspec
 import trio
 import trio.testing
 
+from bunqueue_trio.backup.making import Made
 from bunqueue_trio.clock import TrioClock
 from bunqueue_trio.config import Config
 from bunqueue_trio.engine.core import Engine
 from bunqueue_trio.engine.history import History
 from bunqueue_trio.errors import DiskFullError, StorageError
 from bunqueue_trio.ids import Ids
+from bunqueue_trio.model.backup import BackupStatus
 from bunqueue_trio.model.entries import CompletedJob
 from bunqueue_trio.model.job import Job
 from bunqueue_trio.server.broker import Broker
@@ -94,6 +96,13 @@ class FakeStore:
         self.wal_bytes = 0
 
     # the surface of Store
+
+    async def in_writer(self, function: Callable[[Any], Any]) -> Any:
+        await trio.lowlevel.checkpoint()
+        return function(self.connection)
+
+    def follow(self, follower: Any) -> None:
+        self.follower = follower
 
     @property
     def is_in_memory(self) -> bool:
@@ -359,6 +368,23 @@ class Wire:
 
     def close(self) -> None:
         self.socket.close()
+
+
+class FakeBackups:
+    """Backups that went as told; `make` gives what ``made`` holds, or raises it."""
+
+    def __init__(self, **status: Any) -> None:
+        self.shown = BackupStatus(bucket="the-bucket", interval=60_000, **status)
+        self.made: Made | Exception = Made(key="k", made_at=0, size_bytes=7, packed_bytes=5, is_proven=True)
+
+    def status(self) -> BackupStatus:
+        return self.shown
+
+    async def make(self) -> Made:
+        await trio.lowlevel.checkpoint()
+        if isinstance(self.made, Exception):
+            raise self.made
+        return self.made
 
 
 def writes_something(batch: Batch) -> bool:

@@ -8,11 +8,11 @@ import socket
 import pytest
 import trio
 
-from bunqueue_trio.config import MAX_FRAME_BYTES
 from bunqueue_trio.engine.history import History
 from bunqueue_trio.errors import StorageError
 from bunqueue_trio.model import commands as c
 from bunqueue_trio.server import connection as connection_module
+from bunqueue_trio.settings.limits import MAX_FRAME_BYTES
 from tests.server.fakes import QUEUE, Rig, frame, header, is_cut, pull, pushes, settle_down
 
 # one segment sees its own writes

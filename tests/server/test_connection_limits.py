@@ -6,8 +6,9 @@ Source: protocol 1.1 to 1.5; P-2.
 import pytest
 import trio
 
-from bunqueue_trio.config import MAX_FRAME_BYTES, Config
+from bunqueue_trio.config import Config
 from bunqueue_trio.server import connection as connection_module
+from bunqueue_trio.settings.limits import MAX_FRAME_BYTES
 from tests.server.fakes import FULL, QUEUE, Rig, Wire, frame, header, is_cut, pull, pushes, settle_down
 
 TOKENS = Config(auth_tokens=("secret",), preauth_max_frame_bytes=1_000)

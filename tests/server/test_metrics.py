@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
 
+from bunqueue_trio.model.backup import BackupStatus
 from bunqueue_trio.server.door import Tally
 from bunqueue_trio.server.facts import Facts, FileFacts, LiveFacts, StorageFacts, WebhookFacts
 from bunqueue_trio.server.flush_figures import FlushFigures
@@ -27,6 +28,16 @@ STORAGE = StorageFacts(
     backlog_bytes=32,
     flushes=FLUSHES,
     file=FileFacts(data_bytes=4_096, wal_bytes=8_192, checkpoint_age_s=1.23456),
+    backup=BackupStatus(
+        bucket="b",
+        interval=60_000,
+        error="Access Denied",
+        last_size=51,
+        last_duration=52_345,
+        made_count=53,
+        failed_count=54,
+        rejected_count=55,
+    ),
     backup_age_s=77.5,
 )
 FACTS = Facts(
@@ -53,7 +64,9 @@ NAMES = [
     "queue_oldest_waiting_age_seconds gauge", "storage_degraded gauge", "write_backlog_rows gauge",
     "write_backlog_bytes gauge", "flush_duration_seconds histogram", "flush_rows histogram",
     "flush_failures_total counter", "data_file_bytes gauge", "wal_bytes gauge", "wal_checkpoint_age_seconds gauge",
-    "backup_age_seconds gauge", "jobs_orphaned_total counter", "dlq_evicted_total counter",
+    "backup_age_seconds gauge", "backup_failing gauge", "backups_total counter", "backup_failures_total counter",
+    "backup_rejections_total counter", "backup_size_bytes gauge", "backup_duration_seconds gauge",
+    "jobs_orphaned_total counter", "dlq_evicted_total counter",
     "dlq_expired_total counter", "dlq_auto_retried_total counter", "event_subscribers_cut_off_total counter",
     "tcp_event_subscribers gauge",
     "sse_connections gauge", "ws_connections gauge", "ws_events_skipped_total counter",
@@ -128,6 +141,8 @@ def test_every_figure_is_that_of_the_engine(harness):
         "queue_oldest_waiting_age_seconds{queue=a}": 0, "queue_oldest_waiting_age_seconds{queue=b}": 0,
         "storage_degraded": 1, "write_backlog_rows": 31, "write_backlog_bytes": 32, "flush_failures_total": 21,
         "data_file_bytes": 4_096, "wal_bytes": 8_192, "wal_checkpoint_age_seconds": 1.235, "backup_age_seconds": 77.5,
+        "backup_failing": 1, "backups_total": 53, "backup_failures_total": 54, "backup_rejections_total": 55,
+        "backup_size_bytes": 51,
         "jobs_orphaned_total": 0, "dlq_evicted_total": 0, "dlq_expired_total": 0, "dlq_auto_retried_total": 0,
         "event_subscribers_cut_off_total": 41,
         "tcp_event_subscribers": 45,
@@ -156,6 +171,19 @@ def test_what_there_is_not_has_no_metric(harness):
     assert found["storage_degraded"] == 0
     for name in ("data_file_bytes", "wal_bytes", "wal_checkpoint_age_seconds", "backup_age_seconds"):
         assert name not in found
+    assert not [name for name in found if name.startswith("backup")]
+
+
+def test_before_the_first_backup_there_is_neither_age_nor_size(harness):
+    storage = StorageFacts(flushes=FlushFigures(), backup=BackupStatus(bucket="b", interval=60_000))
+    found = samples(text_of(harness, facts=structs.replace(FACTS, storage=storage)))
+
+    shown = {name: value for name, value in found.items() if name.startswith("backup")}
+    assert shown == {"backup_failing": 0, "backups_total": 0, "backup_failures_total": 0, "backup_rejections_total": 0}
+
+
+def test_the_last_backup_has_its_duration(harness):
+    assert samples(text_of(harness))["backup_duration_seconds"] == 52.345
 
 
 def test_flushes_are_counted_by_duration_and_by_rows(harness):

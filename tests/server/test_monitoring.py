@@ -6,7 +6,7 @@ import trio
 from bunqueue_trio.errors import StorageError
 from bunqueue_trio.model import commands as c
 from bunqueue_trio.server.monitoring import WORKERS_SHOWN
-from tests.server.fakes import FULL, QUEUE, Rig, pull, pushes, settle_down
+from tests.server.fakes import FULL, QUEUE, FakeBackups, Rig, pull, pushes, settle_down
 
 OURS = {c.Stats, c.Metrics, c.StorageStatus, c.CompactMemory, c.Prometheus, c.DashboardOverview}
 
@@ -310,7 +310,7 @@ async def test_a_flush_that_fails_is_counted_as_such(rig: Rig, autojump_clock):
 async def test_the_age_of_the_backup_is_shown_once_there_is_one(rig: Rig, autojump_clock):
     assert "backup_age_seconds" not in shown(rig)
 
-    rig.broker.monitoring.last_backup_wall_ms = rig.clock.now().wall_ms
+    rig.broker.monitoring.backups = FakeBackups(last_proven_at=rig.clock.now().wall_ms)
     await trio.sleep(90)
 
     assert shown(rig)["backup_age_seconds"] == 90

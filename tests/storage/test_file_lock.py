@@ -10,6 +10,7 @@ import pytest
 
 from bunqueue_trio.errors import StartError
 from bunqueue_trio.storage import connection as db
+from bunqueue_trio.storage import paths
 from bunqueue_trio.storage.connection import FileLock
 
 SERVER = """
@@ -124,3 +125,23 @@ def test_the_lock_makes_a_new_file_and_only_that(path, tmp_path):
     with FileLock.acquire(path):
         assert os.listdir(tmp_path) == ["jobs.db"]
         assert os.stat(path).st_size == 0
+
+
+def test_a_file_that_is_replaced_while_it_is_being_locked_is_locked_anew(tmp_path, monkeypatch):
+    path, other = tmp_path / "jobs.db", tmp_path / "other.db"
+    path.write_bytes(b"")
+    other.write_bytes(b"")
+    inode = other.stat().st_ino
+    flock = paths.fcntl.flock
+
+    def replace_first(descriptor: int, operation: int) -> None:
+        if other.exists():
+            other.replace(path)  # as a restore does
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(paths.fcntl, "flock", replace_first)
+
+    with paths.FileLock.acquire(str(path)) as lock:
+        assert lock._inode[1] == inode
+        with pytest.raises(StartError, match="another bunqueue server is using it"):
+            paths.FileLock.acquire(str(path))

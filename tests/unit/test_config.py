@@ -2,9 +2,10 @@
 
 import pytest
 
-from bunqueue_trio.config import IN_MEMORY, SETTINGS, Config, Setting
+from bunqueue_trio.config import IN_MEMORY, SETTINGS, Config
 from bunqueue_trio.errors import ConfigError
 from bunqueue_trio.setting_values import MAX_COUNT
+from bunqueue_trio.settings.setting import Setting
 
 
 def problems_of(environ: dict[str, str], **flags: str | int | None) -> list[str]:
@@ -18,7 +19,7 @@ def test_an_empty_environment_gives_the_defaults():
 
 
 def test_unknown_variables_are_ignored():
-    assert Config.from_environment({"S3_BUCKET": "b", "WEBHOOK_MIN_RETRIES": "many", "TCP_PORTS": "x"}) == Config()
+    assert Config.from_environment({"S3_BUCKETS": "b", "WEBHOOK_MIN_RETRIES": "many", "TCP_PORTS": "x"}) == Config()
 
 
 EXAMPLES = {
@@ -63,6 +64,19 @@ EXAMPLES = {
     "completed_retention_count": ("0", 0),
     "write_backlog_max_jobs": ("1", 1),
     "write_backlog_max_bytes": ("+7", 7),
+    "s3_backup_enabled": ("1", True),
+    "s3_access_key_id": ("key", "key"),
+    "s3_secret_access_key": (" s ", " s "),
+    "s3_session_token": ("t", "t"),
+    "s3_bucket": ("b", "b"),
+    "s3_endpoint": ("http://h:1/", "http://h:1/"),
+    "s3_region": ("eu-x-1", "eu-x-1"),
+    "s3_backup_interval": ("90000", 90_000),
+    "s3_backup_retention": ("3", 3),
+    "s3_backup_prefix": ("", ""),
+    "s3_backup_verify": ("Off", "off"),
+    "s3_backup_log_interval": ("0", 0),
+    "s3_backup_log_max_bytes": ("1048576", 1_048_576),
     "log_level": ("WARN", "warn"),
     "log_format": ("Json", "json"),
 }

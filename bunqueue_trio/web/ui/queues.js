@@ -1,6 +1,7 @@
 // All queues: totals, throughput, and a line for each.
 
 import { get } from "./api.js";
+import { Backups } from "./backups.js";
 import { setPaused } from "./actions.js";
 import { Chart } from "./chart.js";
 import { count } from "./format.js";
@@ -23,6 +24,7 @@ const figure = (title, name) => ({
 export class QueuesView {
   title = "Queues";
   section = "queues";
+  #backups = new Backups();
   #queues = [];
   #page = 0;
   #filter = "";
@@ -59,16 +61,16 @@ export class QueuesView {
     });
     this.node = el("div", {},
       heading("Queues"), el("div", { class: "tiles" }, ...tiles), panel("Throughput", this.#chart.node),
-      el("div", { class: "tools" }, filter, this.pager.node), this.table.node, this.#cut);
+      el("div", { class: "tools" }, filter, this.pager.node), this.table.node, this.#cut, this.#backups.node);
   }
 
   concerns(event) {
-    return /^(queue|job|dlq|batch|cleanup):/.test(event.name) && event.name !== "queue:counts";
+    return /^(queue|job|dlq|batch|cleanup|storage):/.test(event.name) && event.name !== "queue:counts";
   }
 
   async refresh() {
     const former = new Map(this.#queues.map((queue) => [queue.name, queue]));
-    this.#queues = await get(`queues/summary?limit=${LISTED}`);
+    [this.#queues] = await Promise.all([get(`queues/summary?limit=${LISTED}`), this.#backups.refresh()]);
     this.#cut.hidden = this.#queues.length < LISTED;
     this.#show();
     const news = this.#queues.flatMap((queue) => changesOf(former.get(queue.name), queue));
