@@ -8,7 +8,7 @@
 SIGTERM, SIGINT, SIGHUP and SIGQUIT: the doors close and pulls find nothing; what is buffered is flushed and the WAL
 folded in, so that an impatient orchestrator finds nothing left to lose; jobs that are running may still be finished
 for as long as the timeout allows; then the sessions end, and the rest is flushed. A second signal skips the wait, never
-the flush.
+the flush; further ones have no effect.
 
 Source: design, "One nursery tree"; R280 to R291, K21, K22.
 """
@@ -20,8 +20,8 @@ import os
 import signal
 import ssl
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, tzinfo
 from typing import Literal
 
@@ -85,9 +85,11 @@ class Server:
         deliveries: Deliveries,
         ids: Ids,
         *,
+        signals: AsyncIterator[int],
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self.config = config
+        self._signals = signals
         self._ids = ids
         self.tls = tls
         self.store = store
@@ -174,14 +176,13 @@ class Server:
         patience.cancel(reason="second signal")
 
     async def _watch_signals(self) -> None:
-        with trio.open_signal_receiver(*STOP_SIGNALS) as signals:
-            async for number in signals:
-                if self.stop_requested.is_set():
-                    self.stop_now.set()
-                else:
-                    self.stop_signal = signal.Signals(number).name
-                    log.info(f"Received {self.stop_signal}, shutting down...")
-                    self.stop_requested.set()
+        async for number in self._signals:
+            if self.stop_requested.is_set():
+                self.stop_now.set()
+            else:
+                self.stop_signal = signal.Signals(number).name
+                log.info(f"Received {self.stop_signal}, shutting down...")
+                self.stop_requested.set()
 
     @contextmanager
     def _ends_with_the_server(self) -> Iterator[None]:
@@ -282,6 +283,7 @@ class Server:
         self, reporting: Reporting, live: Live, *, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED
     ) -> None:
         gate = Gate(self.config, self.broker)
+        self.broker.monitoring.sized_rooms.append(gate.sizes)
         with self._ends_with_the_server():
             await serve_http(
                 reporting,
@@ -328,10 +330,18 @@ async def run_server(
     """
     tls = load_tls(config)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    with ExitStack() as until_the_end:
+        await _run_server(config, tls, until_the_end, task_status)
+    log.info("Shutdown complete")
+
+
+async def _run_server(
+    config: Config, tls: ssl.SSLContext | None, until_the_end: ExitStack, task_status: trio.TaskStatus[tuple[int, int]]
+) -> None:
     async with open_store(config.data_path, synchronous=_synchronous(config)) as store:
         clock = SystemClock()
         ids = Ids(store.lease_secret)
-        engine = await store.read(
+        engine = await store.recover(
             lambda connection: load_engine(
                 connection,
                 ids,
@@ -358,15 +368,29 @@ async def run_server(
             webhooks = Webhooks(ids, clock, deliveries, broker.events, allows_internal=config.webhook_allow_internal)
             broker.rooms.update(webhooks.handlers)
             broker.monitoring.webhook_facts = webhooks.facts
+            broker.monitoring.sized_rooms.append(webhooks.sizes)
             broker.monitoring.file_facts = store.facts
             broker.monitoring.max_queues = config.metrics_max_queues
-            server = Server(config, store, broker, deliveries, ids, tls=tls)
+            signals = until_the_end.enter_context(_own_signals())
+            server = Server(config, store, broker, deliveries, ids, signals=signals, tls=tls)
             try:
                 await server.serve(task_status)
             finally:
                 with trio.CancelScope(shield=True):
                     await server.finish()
-    log.info("Shutdown complete")
+
+
+@contextmanager
+def _own_signals() -> Iterator[AsyncIterator[int]]:
+    """The signals that ask for a stop, from the end of the recovery until the file is closed.
+
+    Whoever repeats his signal until the process has gone must not cut the last flush short, nor change the exit code:
+    one that comes when nobody listens any more has no effect, for the rest of the process.
+    """
+    for number in STOP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)  # what comes back when the receiver goes
+    with trio.open_signal_receiver(*STOP_SIGNALS) as signals:
+        yield signals
 
 
 def _synchronous(config: Config) -> Literal["NORMAL", "FULL"]:

@@ -25,6 +25,7 @@ import msgpack
 import pytest
 
 from bunqueue_trio.config import SETTINGS
+from tests import warm
 
 ROOT = Path(__file__).parent.parent
 PATIENCE_S = 60.0
@@ -68,7 +69,7 @@ class ServerProcess:
         self.tcp_port = 0
         self.http_port = 0
         self.log_path = directory / f"server-{id(self):x}.log"
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | warm.WarmProcess | None = None
         self._log_start = 0
 
     def __enter__(self) -> ServerProcess:
@@ -97,19 +98,26 @@ class ServerProcess:
     @property
     def last_log(self) -> str:
         """What the last run has logged."""
-        return self.log[self._log_start :]
+        with open(self.log_path, "rb") as log:
+            log.seek(self._log_start)
+            return log.read().decode(errors="replace")
 
     # starting
 
     def launch(self) -> None:
         """Start the process without waiting for it."""
         assert not self.is_running
-        self._log_start = len(self.log)
+        self._log_start = self.log_path.stat().st_size if self.log_path.exists() else 0
+        environment = self._environment()
+        if not self.prefix and warm.is_wanted(environment):
+            self.log_path.touch()
+            self._process = warm.STARTER.start(env=environment, cwd=self.directory, log=self.log_path)
+            return
         with open(self.log_path, "ab") as log:
             self._process = subprocess.Popen(
                 [*self.prefix, sys.executable, "-m", "bunqueue_trio"],
                 cwd=self.directory,
-                env=self._environment(),
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -213,6 +221,11 @@ class ServerProcess:
         """Resident memory of the process."""
         pages = Path(f"/proc/{self.pid}/statm").read_text().split()[1]
         return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+    def peak_rss_bytes(self) -> int:
+        """The most that ever was resident."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return int(status.partition("VmHWM:")[2].split()[0]) * 1_024
 
     def cpu_s(self) -> float:
         """Processor time the process has used."""
@@ -342,6 +355,24 @@ class Client:
         body = bytes(self._buffer[4:end])
         del self._buffer[:end]
         return body
+
+    def is_cut_off(self) -> bool:
+        """Read until the end of the connection, whatever comes on the way; False when it does not end in time."""
+        try:
+            while self.receive_body() is not None:
+                pass
+        except TimeoutError:
+            return False
+        return True
+
+    def flood(self, data: bytes, timeout_s: float = PATIENCE_S) -> None:
+        """Send *data* again and again and never read, until the server has cut the connection."""
+        deadline = time.monotonic() + timeout_s
+        try:
+            while time.monotonic() < deadline:
+                self.send_bytes(data)
+        except OSError:
+            pass
 
     def close(self) -> None:
         """Close in order."""

@@ -108,6 +108,11 @@ class Catalog:
         self.tail = Block((0.0, ""))
         self.blocks = [self.tail]
 
+    @property
+    def entry_count(self) -> int:
+        """Entries of all blocks, those of jobs that have left included. A step per block."""
+        return sum([len(block.jobs) for block in self.blocks])
+
     def room_at_end(self, created_at: float, job_id: str) -> Block | None:
         """The block for jobs from this key on, as pushes bring them; None when they belong further in front.
 

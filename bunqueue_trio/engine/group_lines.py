@@ -109,6 +109,11 @@ class GroupLine:
         self._heap: list[tuple[int, NamedGroup]] = []
         self._listed: dict[NamedGroup, int] = {}
 
+    @property
+    def size(self) -> int:
+        """Entries of the line, those that count no more included."""
+        return len(self._heap)
+
     def add(self, group: NamedGroup, line_length: int) -> None:
         """*group* has got a turn, or may be served again. *line_length*: how many groups have a turn."""
         turn = group.turn

@@ -32,6 +32,11 @@ class History:
     def __len__(self) -> int:
         return len(self._jobs)
 
+    @property
+    def finished_count(self) -> int:
+        """How many ids of removed jobs are remembered."""
+        return len(self._finished)
+
     def add(self, completed: CompletedJob) -> None:
         """Remember a job whose completion has committed."""
         self._jobs[completed.record.id] = completed
@@ -100,6 +105,9 @@ class KeptResults:
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._results)
+
+    def __len__(self) -> int:
+        return len(self._results)
 
     def keep(self, job_id: str, result: Raw) -> None:
         """Remember the result of a job whose completion has committed."""

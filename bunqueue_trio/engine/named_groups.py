@@ -59,6 +59,16 @@ class NamedGroups:
         self.queued_count = 0
         self.settings_count = 0
 
+    def sizes(self) -> dict[str, int]:
+        """Of each collection but those of the groups. A step per line."""
+        return {
+            "namedGroups": len(self._by_id),
+            "lines": len(self._lines),
+            "standing": sum([line.size for line in self._lines.values()]),
+            "timed": len(self._timed),
+            "idle": len(self._idle),
+        }
+
     def __len__(self) -> int:
         return len(self._by_id)
 

@@ -15,7 +15,7 @@ from bunqueue_trio.engine import dead_letters, policies, retries
 from bunqueue_trio.engine.core import Engine
 from bunqueue_trio.engine.limits import TokenBucket
 from bunqueue_trio.engine.queue_state import QueueState
-from bunqueue_trio.errors import ValidationError
+from bunqueue_trio.errors import CorruptDatabaseError, ValidationError
 from bunqueue_trio.model.changes import Dirty
 from bunqueue_trio.model.cron_job import CronJob
 from bunqueue_trio.model.entries import DlqEntry, QueueSettings
@@ -187,6 +187,9 @@ class Recovery:
         state.wakes.clear()
 
     def _job(self, row: StoredRow) -> Job:
+        if row.record.id in self._state.jobs:
+            # An index that leads to a wrong row: this job would run twice, and another one never.
+            raise CorruptDatabaseError(f"job {row.record.id} is listed twice: an index does not fit its table")
         return Job(
             record=row.record,
             state=JobState.STAGED,

@@ -178,6 +178,9 @@ class Settling:
         state.end(job)
         job.record = record
         job.state = JobState.COMPLETED
+        # Durability: its row is in the file as it stays. What others have changed on it since the flush was taken, such
+        # as who has its unique key, must not be written any more: it would be written as a job that waits.
+        job.dirty = 0
         state.totals.completed += 1
         queue = state.queues[record.queue]
         queue.total_completed += 1

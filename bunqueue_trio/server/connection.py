@@ -171,5 +171,6 @@ class Connection:
 
     def _warn_of_overflow(self) -> None:
         log.warning("Closing connection: write queue exceeded budget")
+        self.session.abandon()
         if self.session.is_subscribed:
             self._broker.events.cut_off_count += 1

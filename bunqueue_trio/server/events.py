@@ -159,6 +159,16 @@ class Events:
         """How many subscriptions to everything are open, those of audiences included."""
         return len(self._subscriptions) + sum(audience.member_count for audience in self._audiences)
 
+    def sizes(self) -> dict[str, int]:
+        """Of each collection; see `server.heap`."""
+        return {
+            "listeners": len(self._listeners),
+            "audiences": len(self._audiences),
+            "followers": len(self._followers),
+            "subscriptions": len(self._subscriptions),
+            **self.queue_events.sizes(),
+        }
+
     def publish(self, events: Sequence[Event]) -> None:
         """Give *events* to everybody who listens, in order. Never blocks.
 

@@ -108,7 +108,8 @@ class Flusher:
         if self._impatient_commits:
             self._impatient_commits -= 1
             return False
-        if self._failures or self._begun is not None or not self._try_turn():
+        is_busy = self._failures or self._begun is not None or self._store.is_checkpointing
+        if is_busy or not self._try_turn():
             return False
         flight = self._take_off()
         try:

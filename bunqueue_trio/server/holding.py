@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+import trio
+
 from bunqueue_trio.engine.letter_views import LongReplyError
 from bunqueue_trio.engine.reading import ReadNeededError
 from bunqueue_trio.engine.reruns import PagesNeededError
@@ -34,12 +36,13 @@ HOLDS: Final = (PendingChangeError, FactsNeededError, PagesNeededError, ReadNeed
 class Hold:
     """Why a session cannot go on for now.
 
-    ``ids`` must be looked up in the file; None: wait for the flush. With ``work`` the command in front takes several
+    ``ids`` must be looked up in the file; None: wait for the flush. With ``yields`` it can go on at once, as soon as
+    others have had a turn. With ``work`` the command in front takes several
     turns: hand it to `Held.do_work`. With ``read`` the file has to answer: run the session within `FileReads.answer`,
     and once more after it; then ``read.question`` is what it asks.
     """
 
-    __slots__ = ("ids", "read", "work")
+    __slots__ = ("ids", "read", "work", "yields")
 
     def __init__(
         self,
@@ -47,8 +50,10 @@ class Hold:
         *,
         work: Callable[[], Awaitable[Reply]] | None = None,
         read: ReadNeededError | None = None,
+        yields: bool = False,
     ) -> None:
         self.ids = ids
+        self.yields = yields
         self.work = work
         self.read = read
 
@@ -92,6 +97,8 @@ async def see_through(held: Held, broker: Broker, hold: Hold | None) -> None:
             await held.do_work(hold.work)
         elif hold.read is not None:
             await _read_file(held, broker)
+        elif hold.yields:
+            await trio.lowlevel.checkpoint()
         elif hold.ids is None:
             await broker.wait_for_flush()
         elif hold.ids:

@@ -28,6 +28,10 @@ class JobWaits:
         """How many wait."""
         return self._waiting.count
 
+    def sizes(self) -> dict[str, int]:
+        """Of each collection; see `server.heap`."""
+        return self._waiting.sizes()
+
     def park(self, client: Client, command: WaitJob, deadline_mono_ms: float) -> Waiter:
         """Let a client wait until then."""
         self._state.awaited.add(command.id)

@@ -66,6 +66,7 @@ class Live:
         """From the stop on there are no server-sent events; sockets go on."""
         self._skipped_count = 0
         broker.monitoring.live_facts = self._facts
+        broker.monitoring.sized_rooms.append(self._sizes)
 
     @property
     def reader_count(self) -> int:
@@ -85,6 +86,14 @@ class Live:
     def _facts(self) -> LiveFacts:
         skipped = self._skipped_count + sum(socket.skipped_count for socket in self._sockets)
         return LiveFacts(sse=self.reader_count, ws=self.socket_count, skipped=skipped)
+
+    def _sizes(self) -> dict[str, int]:
+        return {
+            "readers": len(self._readers),
+            "sockets": len(self._sockets),
+            "replay": len(self._replay),
+            "pace": len(self._pace),
+        }
 
     # who watches
 

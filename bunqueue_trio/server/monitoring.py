@@ -23,6 +23,7 @@ from bunqueue_trio.protocol.values import wire_number
 from bunqueue_trio.server.compaction import Compaction
 from bunqueue_trio.server.door import Tally
 from bunqueue_trio.server.facts import Facts, FileFacts, LiveFacts, StorageFacts, WebhookFacts
+from bunqueue_trio.server.heap import Sizes
 from bunqueue_trio.server.histograms import Histogram
 from bunqueue_trio.server.metrics import MAX_QUEUES, EngineCollector, exposition
 from bunqueue_trio.server.rates import Rates
@@ -66,6 +67,8 @@ class Monitoring:
         """Set by whoever makes backups."""
         self.max_queues = MAX_QUEUES
         """How many queues have metrics of their own."""
+        self.sized_rooms: list[Sizes] = []
+        """Told the sizes of their collections by whoever has some that grow with use."""
         self.tallies: dict[str, Tally] = {}
         """Connections by transport; set by whoever has doors."""
 

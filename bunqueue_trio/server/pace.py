@@ -40,6 +40,10 @@ class Pace:
         self._queue: deque[Member] = deque()
         self._wanted = trio.Event()
 
+    def __len__(self) -> int:
+        """How many wait for their turn."""
+        return len(self._queue)
+
     def want(self, member: Member) -> None:
         """Call ``member.go`` when it is its turn; once per call."""
         self._queue.append(member)

@@ -88,6 +88,16 @@ class QueueEvents:
         """The queues somebody has subscribed to, now and whenever it is asked."""
         return self._rooms
 
+    def sizes(self) -> dict[str, int]:
+        """Of each collection; see `server.heap`."""
+        return {
+            "seats": len(self._seats),
+            "rooms": len(self._rooms),
+            "roomsFilled": len(self._filled),
+            "frames": sum([len(room.frames) for room in self._filled]),
+            "pieces": len(self._pieces),
+        }
+
     def subscribe(self, receiver: Receiver, queue: str) -> None:
         """*receiver* gets all that happens to jobs of *queue* from now on, and nothing of another queue any more.
 

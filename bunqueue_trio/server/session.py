@@ -68,6 +68,9 @@ COMMUTING = frozenset(
 )
 """Commands that need not see what this connection has just asked for; any other waits until it has committed."""
 
+REPLY_BYTES_PER_TURN = 1 << 20
+"""After so many bytes of replies others get a turn: one read may bring thousands of small commands with large replies,
+which would be in memory all at once, whatever the write budget."""
 CAPABILITIES = {2: ["pipelining"], 3: ["pipelining", "separate-job-name"]}
 """What clients may rely on, by the version of the protocol that their connection speaks."""
 TOLD_OF_VERSION = frozenset(kind for kind in get_args(AnyCommand) if "is_newer" in kind.__struct_fields__)
@@ -106,6 +109,7 @@ class Session:
         self._parked: dict[Waiter, None] = {}
         self._out: list[bytes] = []
         self._in_turn = False
+        self._is_cut = False
         self._is_at_work = False  # somebody awaits the work of a `Hold`
         self.roles = Role(0)
         self.is_authenticated = False
@@ -141,6 +145,10 @@ class Session:
             self._broker.events.unsubscribe_queue(self)
         self._broker.disconnect(self, list(self._parked))
         self._parked.clear()
+
+    def abandon(self) -> None:
+        """The connection has been cut: nobody reads what the commands would be answered that wait here."""
+        self._is_cut = True
 
     # frames in
 
@@ -222,6 +230,9 @@ class Session:
         commands = self._commands
         if self._is_at_work:
             return None  # whoever waits for it will go on
+        if self._is_cut:
+            commands.clear()
+        reply_bytes = 0
         while commands and len(self._parked) < MAX_PARKED:
             command = commands[0]
             if self.unconfirmed_count and type(command) not in COMMUTING:
@@ -245,7 +256,11 @@ class Session:
             if reply is not None:
                 if command.req_id is not ABSENT:
                     reply.req_id = command.req_id
-                self._out.append(encode_frame(reply))
+                frame = encode_frame(reply)
+                self._out.append(frame)
+                reply_bytes += len(frame)
+                if reply_bytes > REPLY_BYTES_PER_TURN and commands:
+                    return Hold(yields=True)
         return None
 
     def _execute(self, command: Any, now: Now) -> Reply | None:

@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 import apsw
 import trio
 
-from bunqueue_trio.errors import StartError, StorageError
+from bunqueue_trio.errors import CorruptDatabaseError, StartError, StorageError
 from bunqueue_trio.logs import get_logger
 from bunqueue_trio.model.entries import CompletedJob
 from bunqueue_trio.server.facts import FileFacts
@@ -70,6 +70,8 @@ class Store:
         self._identity = _identity(path)
         self._next_look_s = 0.0
         self._retry_checkpoint_s = 0.0
+        self.is_checkpointing = False
+        """While it is True commits wait longer than usual."""
         self._writer.set_wal_hook(self._note_frames)
         self.checkpointed_mono_s = trio.current_time()
 
@@ -137,7 +139,11 @@ class Store:
             StorageError: disk full or an I/O error. Nothing is lost: the WAL stays.
         """
         self._retry_checkpoint_s = trio.current_time() + PAUSE_S
-        result = await self._write.run(lambda: self._checkpoint(mode))
+        self.is_checkpointing = True
+        try:
+            result = await self._write.run(lambda: self._checkpoint(mode))
+        finally:
+            self.is_checkpointing = False
         if not result.busy and result.moved >= result.wal_frames:
             self.checkpointed_mono_s = trio.current_time()
             self._wal_frames = 0
@@ -193,6 +199,17 @@ class Store:
     async def read(self, function: Callable[[apsw.Connection], T]) -> T:
         """Call *function* with the reading connection, off the loop."""
         return await self._read.run(lambda: function(self._reader))
+
+    async def recover(self, function: Callable[[apsw.Connection], T]) -> T:
+        """Like `read`, for the start.
+
+        Raises:
+            StartError: the file is damaged; one line says which, why and what to do.
+        """
+        try:
+            return await self.read(function)
+        except CorruptDatabaseError as error:
+            raise db.malformed(self.path, str(error)) from error
 
     async def read_pinned(self, function: Callable[[apsw.Connection], None], pinned: Callable[[], None]) -> None:
         """Call *function* with a connection that sees the file as it is now, whatever is committed meanwhile.

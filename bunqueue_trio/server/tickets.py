@@ -27,6 +27,14 @@ class Ticket:
         self.turns: list[tuple[float, list[type]]] = []
         """When each turn began that waits for this one (stopwatch ms), and the types of the commands it awaits."""
 
+    def sizes(self) -> dict[str, int]:
+        """Of each collection; see `server.heap`."""
+        return {
+            "promised": len(self._waiting),
+            "turns": len(self.turns),
+            "absorbed": len(self._settled) - 1,
+        }
+
     def add(self, client: Confirmable, reply: Reply) -> None:
         """Deliver *reply* to *client* after the commit."""
         self.is_awaited = True

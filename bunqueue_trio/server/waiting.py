@@ -82,6 +82,15 @@ class Waiting:
         self.count += 1
         return waiter
 
+    def sizes(self) -> dict[str, int]:
+        """Of each collection; see `server.heap`."""
+        return {
+            "waiting": self.count,
+            "keys": len(self._by_key),
+            "lanes": sum(map(len, self._lanes.values())),
+            "deadlines": len(self._deadlines),
+        }
+
     def has_lanes(self, queue: str) -> bool:
         """Whether pulls of the queue wait that say something about groups."""
         return queue in self._lanes

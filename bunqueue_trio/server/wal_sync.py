@@ -24,6 +24,7 @@ class WalSync:
         self._file: int | None = None
         self._synced_frames = 0
         self.is_running = False
+        self._open()  # now, so that the number of open files does not change later
 
     def keep_up(self, frames: int) -> None:
         """Begin the next portion if *frames*, as many as the WAL holds now, are one more. For the writer's thread."""
@@ -45,7 +46,12 @@ class WalSync:
             # Each open file is told of an error by itself, so SQLite's own sync still meets it.
             with suppress(OSError):
                 if self._file is None:
-                    self._file = os.open(self._path, os.O_RDONLY)
-                os.fdatasync(self._file)
+                    self._open()
+                if self._file is not None:
+                    os.fdatasync(self._file)
         finally:
             self.is_running = False
+
+    def _open(self) -> None:
+        with suppress(FileNotFoundError):
+            self._file = os.open(self._path, os.O_RDONLY)

@@ -16,6 +16,7 @@ from bunqueue_trio.errors import StartError
 from bunqueue_trio.storage import faults
 from bunqueue_trio.storage.paths import MEMORY, FileLock, check_path, refusal
 from bunqueue_trio.storage.schema import TABLES, ensure_schema
+from bunqueue_trio.storage.soundness import find_damage
 from bunqueue_trio.storage.wal import keep_damaged_wal, wal_bytes
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "close_data_file",
     "close_writer",
     "lease_secret",
+    "malformed",
     "open_data_file",
     "open_reader",
     "open_writer",
@@ -125,7 +127,7 @@ def open_writer(
     Raises:
         StartError: one line: which file, why, what to do. The file has not been changed.
 
-    Cost: waits up to about 5 s for a locked file.
+    Cost: waits up to about 5 s for a locked file; looks for damage, about 1 s per million jobs and 5 s at most.
     """
     if path != MEMORY:
         check_path(path)
@@ -232,7 +234,10 @@ def _open_once(path: str, flags: int, vfs: str | None, synchronous: Synchronous 
         _set_pragmas(connection, synchronous, is_shim=vfs is not None)
         if synchronous is not None:
             _prepare_file(connection, path)
-    except (apsw.Error, StartError):
+    except (apsw.Error, StartError, UnicodeDecodeError):
+        if wal_bytes(path):
+            # Closing would fold the WAL into a file of which nothing is known but that it is damaged.
+            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         connection.close(True)
         raise
     return connection
@@ -259,10 +264,13 @@ def _prepare_file(connection: apsw.Connection, path: str) -> None:
     mode = connection.pragma("journal_mode")
     if mode != "wal" and path != MEMORY:
         raise refusal(path, f"its journal mode stays {mode}", "close every other program that uses the file")
+    damage = find_damage(connection)
+    if damage is not None:
+        raise malformed(path, damage)
     if ensure_schema(connection, path):
         # PD-21: a schema that lived in the WAL alone would go with a damaged WAL.
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-    for table in TABLES:  # the root pages: the cheapest look that finds a mangled file before the ports open
+    for table in TABLES:  # the root pages, should the look at all of them have taken too long
         connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchall()
 
 
@@ -278,6 +286,14 @@ def _retry_while_locked(path: str, open_once: Callable[[], apsw.Connection]) -> 
             time.sleep(0.05)
         except apsw.Error as error:
             raise _start_error(path, error) from error
+        except UnicodeDecodeError as error:  # in the names of the schema
+            raise malformed(path, f"a text of the file is not UTF-8: {error}") from error
+
+
+def malformed(path: str, damage: str) -> StartError:
+    """The refusal of a file in which *damage* was found."""
+    plain = faults.words(apsw.CorruptError())
+    return refusal(path, plain if damage == plain else f"{plain} ({damage})", _ADVICE[apsw.CorruptError])
 
 
 def _start_error(path: str, error: apsw.Error) -> StartError:

@@ -73,6 +73,10 @@ class Gate:
             config.rate_limit_max_requests, config.rate_limit_window_ms, config.rate_limit_cleanup_ms
         )
 
+    def sizes(self) -> dict[str, int]:
+        """Of each collection; see `server.heap`."""
+        return {"throttledClients": self._throttles.client_count}
+
     def add_to(self, app: QuartTrio) -> None:
         """Put the gate in front of every route of *app*, also of those that are added later."""
         app.request_class = self._sized_request()

@@ -135,7 +135,6 @@ def test_q2_a_limited_queue_serves_evenly_and_a_silent_one_wakes_by_itself(serve
     check_closing(server, ["q"], ids)
 
 
-@pytest.mark.alone
 @pytest.mark.slow
 def test_p1_limits_hold_after_a_kill_and_so_does_their_undoing(server: ServerProcess) -> None:
     """bunqueue #100: limits fell back to the default. The ttl goes on with its remaining time."""

@@ -81,7 +81,6 @@ def test_h1_watching_costs_the_same_with_many_jobs(server: ServerProcess) -> Non
         assert (stats["waiting"], stats["delayed"]) == (51_000, 50_000)
 
 
-@pytest.mark.alone
 @pytest.mark.slow
 def test_s1_a_lease_can_be_renewed_and_its_job_finished_during_the_drain(start_server: StartServer) -> None:
     """bull #1615: renewal stopped first, so a job that ended well was run again. Ten seconds of drain."""

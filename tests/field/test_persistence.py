@@ -157,7 +157,6 @@ def test_p5_each_push_says_how_safe_it_is_and_durable_ones_survive_a_kill(
     check_closing(server, ["q"], ids)
 
 
-@pytest.mark.alone
 @pytest.mark.slow
 @pytest.mark.parametrize("seconds", [3, 12])
 def test_p6_another_process_holds_the_write_lock(server: ServerProcess, seconds: int) -> None:

@@ -195,7 +195,6 @@ def test_t1_extensions_are_carried_dropped_or_refused_but_never_close_the_connec
     check_closing(server, ["q"], ["j"])
 
 
-@pytest.mark.alone
 @pytest.mark.slow
 def test_t5_out_of_descriptors_old_clients_go_on_and_new_ones_are_taken_in_again(start_server: StartServer) -> None:
     """thousand_island PR 206: the accept loop spun, died or parked for ever."""

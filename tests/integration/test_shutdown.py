@@ -58,23 +58,6 @@ def test_each_stop_signal_ends_in_order(server: ServerProcess, client: Client, n
 
 
 @pytest.mark.slow
-def test_buffered_pushes_of_the_last_instant_are_in_the_file(server: ServerProcess) -> None:
-    everything: set[str] = set()
-    for number in range(4):
-        ids = [f"{number}-{i}" for i in range(99)]
-        with server.connect() as client:
-            numbers = client.send_many([{"cmd": "PUSH", "queue": "q", "data": i, "jobId": i} for i in ids])
-            confirmed = [client.wait(sent)["id"] for sent in numbers]
-            server.signal(signal.SIGTERM)
-
-            assert server.wait_exit() == 0
-        everything |= set(ids)
-        assert confirmed == ids
-        assert set(rows(server)) == everything
-        server.start()
-
-
-@pytest.mark.slow
 def test_parked_pulls_get_nothing_at_once(start_server: StartServer) -> None:
     server = start_server()
     with server.connect() as holder, server.connect() as waiting, server.connect() as batch:
@@ -206,6 +189,35 @@ def test_a_second_signal_skips_the_wait_but_not_the_flush(server: ServerProcess,
     assert rows(server) == {"held": ("active", 0), "dropped": ("waiting", 1)}
     assert beside(server.data_path) == ["jobs.db"]
     server.assert_no_faults()
+
+
+@pytest.mark.slow
+def test_signals_that_are_repeated_do_not_cut_the_last_flush_short(start_server: StartServer) -> None:
+    """An impatient supervisor repeats its signal until the process has gone, here while the file is locked."""
+    server = start_server(SHUTDOWN_TIMEOUT_MS=0)
+    with server.connect() as client, closing(sqlite3.connect(server.data_path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        client.ok("PUSH", queue="q", data=1, jobId="kept")
+        for _ in range(15):
+            server.signal(signal.SIGTERM)
+            time.sleep(0.1)
+        other.execute("ROLLBACK")
+        code = repeat_until_exit(server, signal.SIGTERM)
+
+    assert code == 0, server.last_log
+    server.start()
+    with server.connect() as client:
+        assert client.state("kept") == "waiting"
+    assert repeat_until_exit(server, signal.SIGINT) == 0
+    server.assert_no_faults()
+
+
+def repeat_until_exit(server: ServerProcess, number: signal.Signals) -> int:
+    """Send a signal again and again; the exit code."""
+    while server.is_running:
+        server.signal(number)
+        time.sleep(0.001)
+    return server.wait_exit()
 
 
 @pytest.mark.slow

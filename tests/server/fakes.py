@@ -134,6 +134,7 @@ class FakeStore:
         return FakeCall(self, batch)
 
     is_checkpoint_due = False
+    is_checkpointing = False
 
     async def tend_wal(self) -> None:
         self.tended_count += 1

@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from bunqueue_trio import app as app_module
-from bunqueue_trio.app import LostJobsError, Server, run_server
+from bunqueue_trio.app import STOP_SIGNALS, LostJobsError, Server, run_server
 from bunqueue_trio.config import Config
 from bunqueue_trio.engine.queries import Queries
 from bunqueue_trio.errors import DiskFullError, InvariantError
@@ -28,9 +28,11 @@ from tests.server.fakes import FULL, QUEUE, frame, pull, pushes, unframe, wait_f
 def process_settings():
     """What the server sets for its whole process, put back."""
     interval, thresholds = sys.getswitchinterval(), gc.get_threshold()
-    handler = signal.signal(signal.SIGTERM, signal.SIG_IGN)  # one that comes too late must not end the tests
+    handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # one that comes too late must not end the tests
     yield
-    signal.signal(signal.SIGTERM, handler)
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
     sys.setswitchinterval(interval)
     gc.set_threshold(*thresholds)
     gc.unfreeze()

@@ -4,6 +4,7 @@ Source: S3 backup and restore, BD-12; R218, R219, K43.
 """
 
 import json
+from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -166,7 +167,12 @@ async def test_only_those_who_run_the_server_may_ask_for_one(rig: Rig, autojump_
 
 def server(rig: Rig, **changes: Any) -> Server:
     config = Config(**{**SETTINGS, **changes})
-    return Server(config, rig.store, rig.broker, None, Ids(SECRET))  # type: ignore[arg-type]
+    return Server(config, rig.store, rig.broker, None, Ids(SECRET), signals=no_signals())  # type: ignore[arg-type]
+
+
+async def no_signals() -> AsyncIterator[int]:
+    await trio.sleep_forever()
+    yield 0
 
 
 async def test_backups_are_made_only_when_switched_on(rig: Rig, autojump_clock):

@@ -1,6 +1,6 @@
 """A client who is alone and waits for one commit: it is made in the turn that asks for it, if it does not take long.
 
-Where it does, or somebody else is busy, the flusher commits as ever, and reading goes on meanwhile (D-170).
+Where it does, or somebody else is busy, the flusher commits as ever, and reading goes on meanwhile (D-180).
 """
 
 import pytest
@@ -200,6 +200,23 @@ async def test_a_due_checkpoint_is_left_to_the_flusher(rig: Rig, connect, autoju
     await settle_down()
 
     assert rig.store.tended_count == before + 1
+
+
+async def test_during_a_checkpoint_it_is_left_to_the_flusher_and_tried_again_after_it(start_rig, connect, mock_clock):
+    rig = await start_rig(flusher=False)
+    wire = connect(rig)
+    rig.store.is_checkpointing = True
+    await wire.send(*pushes(["a"], durable=True))
+    await settle_down()
+    assert rig.store.commit_count == 0
+    assert rig.broker.flush_wanted.is_set()
+    await rig.flusher.flush_all()
+    await wire.reply()
+
+    rig.store.is_checkpointing = False
+    await durable(wire, "b")
+
+    assert rig.store.commit_count == 2
 
 
 async def test_everybody_else_gets_a_turn_between_two_commits(start_rig, connect, autojump_clock):

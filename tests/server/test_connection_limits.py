@@ -8,6 +8,7 @@ import trio
 
 from bunqueue_trio.config import Config
 from bunqueue_trio.server import connection as connection_module
+from bunqueue_trio.server.session import REPLY_BYTES_PER_TURN
 from bunqueue_trio.settings.limits import MAX_FRAME_BYTES
 from tests.server.fakes import FULL, QUEUE, Rig, Wire, frame, header, is_cut, pull, pushes, settle_down
 
@@ -273,3 +274,61 @@ async def test_a_full_disk_does_not_hold_a_connection(rig: Rig, connect, autojum
 
     assert [reply["ok"] for reply in await wire.replies(3)] == [False, True, True]
     assert trio.current_time() - began < 0.5
+
+
+# what one read may bring back: small commands with large replies
+
+LARGE = 100_000
+MANY = 200
+
+
+async def asks_for_much(rig: Rig, wire: Wire) -> None:
+    """A segment of small commands whose replies are 20 MB together, and a push behind them."""
+    rig.push("large", data="x" * LARGE)
+    asks = [{"cmd": "GetJob", "id": "large", "reqId": number} for number in range(MANY)]
+    await wire.send(*asks, {"cmd": "PUSH", "queue": QUEUE, "data": 1, "jobId": "behind", "reqId": MANY})
+
+
+async def test_large_replies_leave_in_pieces_and_in_order(rig: Rig, connect, autojump_clock, monkeypatch):
+    wire = connect(rig)
+    sent: list[int] = []
+    send = wire.server_stream.send_nowait
+    monkeypatch.setattr(wire.server_stream, "send_nowait", lambda data: sent.append(len(data)) or send(data))
+
+    await asks_for_much(rig, wire)
+
+    assert [reply["reqId"] for reply in await wire.replies(MANY + 1)] == list(range(MANY + 1))
+    assert max(sent) < REPLY_BYTES_PER_TURN + 2 * LARGE
+
+
+async def test_others_are_served_between_large_replies(rig: Rig, connect, autojump_clock, monkeypatch):
+    wire, other = connect(rig), connect(rig)
+    executed: list[str] = []
+    execute = rig.broker.execute
+
+    def note(command, *rest):
+        executed.append(type(command).__name__)
+        if len(executed) == 5:
+            other._raw.send(frame({"cmd": "Ping"}))
+        return execute(command, *rest)
+
+    await settle_down()
+    rig.push("large", data="x" * LARGE)
+    monkeypatch.setattr(rig.broker, "execute", note)
+    await wire.send(*[{"cmd": "GetJob", "id": "large"}] * MANY)
+    await wire.replies(MANY)
+
+    assert executed.index("Ping") < MANY // 4
+
+
+async def test_whoever_is_cut_off_amid_large_replies_has_the_rest_left_undone(rig: Rig, connect, autojump_clock):
+    config = Config(tcp_max_write_queue_bytes=3 * REPLY_BYTES_PER_TURN)
+    wire = connect(rig, config, buffer_bytes=8_192)
+    executed_before = rig.engine.state.totals.pushed
+
+    await asks_for_much(rig, wire)
+    with trio.fail_after(60):
+        await wire.has_ended.wait()
+
+    assert rig.engine.state.totals.pushed == executed_before + 1
+    assert rig.state("behind") == "unknown"

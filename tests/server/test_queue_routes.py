@@ -1,6 +1,7 @@
 """The dead letters over HTTP: shape, paging, and who may read them."""
 
 import pytest
+import trio
 from msgspec import msgpack
 
 from bunqueue_trio.config import Config
@@ -16,7 +17,8 @@ async def dead(rig: Rig, autojump_clock) -> Rig:
     for job_id in ("a", "b", "c"):
         rig.push(job_id, maxAttempts=1, data={"blob": b"\x00\xff", "big": 2**40})
         rig.talker().segment({"cmd": "PULL", "queue": "q"}, {"cmd": "FAIL", "id": job_id, "error": f"no {job_id}"})
-    await settle_down()
+        await settle_down()
+        await trio.sleep(0.002)  # each has a moment of its own
     return rig
 
 

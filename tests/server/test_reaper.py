@@ -1,5 +1,6 @@
 """The task that lets time pass: exactly when something is due, at least once a second, and never in a loop."""
 
+import pytest
 import trio
 
 from bunqueue_trio.server.reaper import MAX_SLEEP_S, run_reaper
@@ -98,6 +99,18 @@ async def test_after_a_backward_jump_nothing_runs_early(rig: Rig, autojump_clock
     await trio.sleep(9.1)
 
     assert [reply["job"]["id"] for reply in talker.replies] == ["a"]
+
+
+@pytest.mark.parametrize(("by_ms", "is_told"), [(3_600_000, True), (-3_600_000, True), (1_000, True), (-999, False)])
+async def test_a_jump_of_the_wall_clock_is_told_once(rig: Rig, autojump_clock, log, by_ms, is_told):
+    await trio.sleep(3)
+    assert log() == []
+
+    rig.clock.skew(by_ms)
+    await trio.sleep(3)
+
+    told = [{"message": "The wall clock has jumped", "level": "warn", "data": {"byMs": by_ms}}] * is_told
+    assert [{name: line[name] for name in ("message", "level", "data")} for line in log()] == told
 
 
 async def test_leases_and_waits_do_not_mind_the_wall_clock(rig: Rig, autojump_clock):

@@ -9,7 +9,7 @@ on some deletions and with the first sync of each new journal or WAL.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -78,21 +78,29 @@ class Recorder:
 
         The same position, loss and seed give the same files. A file of which nothing survived is left out.
         """
-        chance = random.Random(seed)
-        durable: dict[str, bytearray] = {}
-        pending: dict[str, list[Event]] = {}
-        for event in self.events[: position + 1]:
-            if isinstance(event, Sync):
-                for earlier in pending.pop(event.file, []):
-                    _apply(durable, earlier)
-            elif not isinstance(event, Note):
-                pending.setdefault(event.file, []).append(event)
-            if isinstance(event, Sync | Delete) and event.syncs_folder:
-                _sync_folder(durable, pending)
-        for events in pending.values():
-            for event in _survivors(events, loss, chance):
-                _apply(durable, event)
-        return {name: bytes(content) for name, content in durable.items() if content}
+        return after_cut({}, self.events[: position + 1], loss, seed)
+
+
+def after_cut(base: Mapping[str, bytes], events: Sequence[Event], loss: Loss, seed: int) -> dict[str, bytes]:
+    """The files as they may be found when the power went with the last of *events*, which began upon *base*.
+
+    The same seed gives the same files. A file of which nothing survived is left out.
+    """
+    chance = random.Random(seed)
+    durable = {name: bytearray(content) for name, content in base.items()}
+    pending: dict[str, list[Event]] = {}
+    for event in events:
+        if isinstance(event, Sync):
+            for earlier in pending.pop(event.file, []):
+                apply(durable, earlier)
+        elif not isinstance(event, Note):
+            pending.setdefault(event.file, []).append(event)
+        if isinstance(event, Sync | Delete) and event.syncs_folder:
+            _sync_folder(durable, pending)
+    for unsynced in pending.values():
+        for event in _survivors(unsynced, loss, chance):
+            apply(durable, event)
+    return {name: bytes(content) for name, content in durable.items() if content}
 
 
 def _sync_folder(durable: dict[str, bytearray], pending: dict[str, list[Event]]) -> None:
@@ -137,7 +145,8 @@ def _torn(events: list[Event], chance: random.Random) -> list[Event]:
     return parts
 
 
-def _apply(files: dict[str, bytearray], event: Event) -> None:
+def apply(files: dict[str, bytearray], event: Event) -> None:
+    """Let a write, a truncation or a deletion happen to *files*."""
     if isinstance(event, Write):
         content = files.setdefault(event.file, bytearray())
         if len(content) < event.offset:

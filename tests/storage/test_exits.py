@@ -51,3 +51,31 @@ def test_key_and_id_are_free_or_stay_with_a_job_that_goes_on(stored: Stored, way
     assert (stored.push(uniqueKey="k") == MINE) is way.keeps_key
     stored.ask_file("PUSH", queue="q", jobId=MINE, data={"life": 2})
     assert stored.shown(MINE)["data"] == {"life": 1 if way.goes_on else 2}
+
+
+ENDS = [
+    ("ACK", {}, {}, "completed"),
+    ("ACK", {"result": 1}, {}, "completed"),
+    ("ACK", {}, {"removeOnComplete": True}, "unknown"),
+    ("FAIL", {}, {}, "delayed"),
+    ("FAIL", {}, {"maxAttempts": 1}, "failed"),
+    ("FAIL", {}, {"maxAttempts": 1, "removeOnFail": True}, "unknown"),
+    ("Discard", {}, {}, "failed"),
+]
+
+
+@pytest.mark.parametrize(("cmd", "fields", "options", "after"), ENDS)
+def test_who_ends_while_another_takes_its_key_stays_as_it_has_ended(stored, cmd, fields, options, after):
+    stored.push(jobId=MINE, uniqueKey="k", **options)
+    pulled = stored.pull()
+    stored.commit()
+    with stored.pending():
+        heir = stored.push(uniqueKey="k", dedup={"replace": True}, durable=True)
+        stored.send(cmd, id=MINE, token=pulled[1], **fields)
+
+    stored.commit()  # both of it
+    stored.commit()  # and what that has left to write
+    stored.restart()
+
+    assert stored.ask_file("GetState", id=MINE).state == after
+    assert stored.push(uniqueKey="k") == heir

@@ -365,7 +365,9 @@ class Family:
         reply = self.ask("PUSH", queue=node.queue, name="n", data=kin, jobId=node.id, **fields)
         self.server.engine.clear_facts()
         old, parent = self.ledger.nodes.get(node.id), self.ledger.nodes[chosen.id]
-        if reply is None:
+        if "groupId" in fields and fields.get("priority", 0) < 0:
+            assert reply is None, node  # a named job, unlike those of `push`, has no priority below 0 in its group
+        elif reply is None:
             unknown = [need for need in node.depends_on if not self.is_known(need)]
             is_refused = unknown or self.closes_a_circle(node) or parent.state not in WAITING or node.id == parent.id
             assert is_refused or self.leads_to(node, parent) or not is_foreseeable, (node, parent)
@@ -565,13 +567,15 @@ def seeds(count: int, first: int = 0) -> range:
 
 
 def test_whatever_was_confirmed_survives_a_kill_at_any_commit() -> None:
-    kills = sum(live(seed) for seed in seeds(30))
+    chosen = seeds(30)
+    kills = sum(live(seed) for seed in chosen)
 
-    assert kills > 30
+    assert kills > len(chosen)
 
 
 @pytest.mark.long
 def test_whatever_was_confirmed_survives_a_kill_at_any_commit_of_many_lives() -> None:
-    kills = sum(live(seed) for seed in seeds(150, first=1_000))
+    chosen = seeds(150, first=1_000)
+    kills = sum(live(seed) for seed in chosen)
 
-    assert kills > 150
+    assert kills > len(chosen)

@@ -4,6 +4,7 @@ Source: PD-5, PD-20, PD-24; persistence 12.2-12.4.
 """
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -15,9 +16,10 @@ import pytest
 
 from bunqueue_trio.errors import StartError
 from bunqueue_trio.storage import connection as db
-from bunqueue_trio.storage import writes
+from bunqueue_trio.storage import soundness, writes
 from bunqueue_trio.storage.batch import Batch
-from tests.storage.samples import plain
+from bunqueue_trio.storage.records import plain_row
+from tests.storage.samples import job, plain
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="gives up root's rights in a child process")
 
@@ -108,6 +110,110 @@ def test_a_damaged_file_is_refused_and_untouched(path, damage):
 
     assert ("file is not a database" if damage == "header" else "database disk image is malformed") in text
     assert Path(path).read_bytes() == content
+
+
+def pages(path: str, name: str) -> list[int]:
+    """Pages of a table or index."""
+    connection = apsw.Connection(path)
+    found = [number for (number,) in connection.execute("SELECT pageno FROM dbstat WHERE name = ? ORDER BY 1", (name,))]
+    connection.close()
+    return found
+
+
+def with_free_pages(path: str) -> bytearray:
+    """A file with room that deletions have left: what writes takes its pages from there."""
+    writer = db.open_writer(path)
+    writes.apply_batch(writer, Batch(plain=plain(2_000)), path)
+    writer.execute("DELETE FROM jobs WHERE rowid % 20 != 0")
+    db.close_writer(writer)
+    content = bytearray(Path(path).read_bytes())
+    assert content[32:40] != bytes(8)
+    return content
+
+
+@pytest.mark.parametrize("place", ["trunk", "count", "jobs", "index"])
+def test_damage_that_only_writes_would_meet_is_found_at_the_start(path, place):
+    content = with_free_pages(path)
+    if place == "trunk":
+        start = (int.from_bytes(content[32:36], "big") - 1) * 4096
+        content[start : start + 4096] = b"\xa5" * 4096
+    elif place == "count":
+        content[36:40] = b"\0\0\xff\xff"
+    elif place == "jobs":  # the free pages begin where jobs are
+        content[32:36] = pages(path, "jobs")[-1].to_bytes(4, "big")
+    else:
+        start = (pages(path, "idx_jobs_queue_state")[-1] - 1) * 4096
+        content[start : start + 4096] = b"\xa5" * 4096
+    Path(path).write_bytes(content)
+
+    text = refused(path)
+
+    assert "database disk image is malformed (" in text
+    assert Path(path).read_bytes() == content
+
+
+def test_a_schema_that_is_no_text_is_refused(path):
+    content = filled(path).replace(b"stall_timeout", b"\x8ctall_timeout")
+    Path(path).write_bytes(content)
+
+    assert "database disk image is malformed (a text of the file is not UTF-8: " in refused(path)
+    assert Path(path).read_bytes() == content
+
+
+def test_a_refusal_leaves_the_wal_and_the_file_apart(path, tmp_path):
+    # given: a killed process, and damage in the main file
+    writer = db.open_writer(path)
+    writes.apply_batch(writer, Batch(plain=plain(2_000)), path)
+    db.checkpoint(writer, "TRUNCATE")
+    damaged_page = pages(path, "jobs")[-2]
+    writes.apply_batch(writer, Batch(plain=[plain_row(job("new"), 9_000, "waiting")]), path)
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for suffix in ("", "-wal"):
+        shutil.copy(path + suffix, copy / f"jobs.db{suffix}")
+    writer.close()
+    content = bytearray((copy / "jobs.db").read_bytes())
+    content[(damaged_page - 1) * 4096 : damaged_page * 4096] = b"\xa5" * 4096
+    (copy / "jobs.db").write_bytes(content)
+    wal = (copy / "jobs.db-wal").read_bytes()
+
+    # when
+    refused(str(copy / "jobs.db"))
+
+    # then
+    assert (copy / "jobs.db").read_bytes() == content
+    assert (copy / "jobs.db-wal").read_bytes() == wal
+
+
+def test_the_look_for_damage_takes_no_longer_than_it_may(path, monkeypatch):
+    content = with_free_pages(path)
+    content[36:40] = b"\0\0\xff\xff"
+    Path(path).write_bytes(content)
+    monkeypatch.setattr(soundness, "LIMIT_S", 0.0)
+    monkeypatch.setattr(soundness, "STEPS", 1)
+
+    db.open_writer(path).close()
+
+
+def test_a_row_that_breaks_a_rule_is_no_damage(path):
+    writer = db.open_writer(path)
+    writes.apply_batch(writer, Batch(plain=plain(10)), path)
+    writer.execute("PRAGMA writable_schema = ON")
+    writer.execute(
+        "UPDATE sqlite_schema SET sql = replace(sql, 'queue TEXT NOT NULL', 'queue TEXT') WHERE name = 'jobs'"
+    )
+    writer.close()
+    other = apsw.Connection(path)
+    other.execute("UPDATE jobs SET queue = NULL WHERE rowid = 1; PRAGMA writable_schema = ON")
+    other.execute(
+        "UPDATE sqlite_schema SET sql = replace(sql, 'queue TEXT', 'queue TEXT NOT NULL') WHERE name = 'jobs'"
+    )
+    other.close()
+    other = apsw.Connection(path)
+    assert other.execute("PRAGMA quick_check").fetchall() == [("NULL value in jobs.queue",)]
+    other.close()
+
+    db.open_writer(path).close()
 
 
 def test_a_file_of_size_0_is_a_new_database(path):

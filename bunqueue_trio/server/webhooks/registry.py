@@ -107,6 +107,15 @@ class Webhooks:
             dropped=deliveries.dropped_count,
         )
 
+    def sizes(self) -> dict[str, int]:
+        """Of each collection; see `server.heap`."""
+        return {
+            "webhooks": len(self._webhooks),
+            "webhookEvents": len(self._receivers),
+            "deliveries": self._deliveries.waiting_count,
+            "deliveriesUnderWay": self._deliveries.in_progress_count,
+        }
+
     @property
     def handlers(self) -> dict[type, Callable[[Any, Now], Reply]]:
         """What carries out each command of this room."""

@@ -10,6 +10,7 @@ from bunqueue_trio.clock import ManualClock
 from bunqueue_trio.engine.core import Engine
 from bunqueue_trio.engine.dead_letters import dead_letter
 from bunqueue_trio.engine.recovery import Recovery
+from bunqueue_trio.errors import CorruptDatabaseError
 from bunqueue_trio.ids import Ids
 from bunqueue_trio.model.entries import DlqEntry, DlqPolicy, QueueSettings, RateLimit, StallPolicy
 from bunqueue_trio.model.instant import Now
@@ -192,6 +193,16 @@ def test_other_damage_does_no_harm():
     harness = File(pending=[Row(record(), damage=("timeline", "tags"))]).load()
 
     assert harness.pull_id() == "j"
+
+
+@pytest.mark.parametrize("place", ["active", "pending"])
+def test_a_job_that_is_listed_twice_stops_the_start(place):
+    """An index leads to a wrong row: the job would run twice, and the one that the index should lead to never."""
+    rows = File(active=[Row(running())]) if place == "active" else File(pending=[Row(record())])
+    rows.pending.append(Row(record(), seq=2))
+
+    with pytest.raises(CorruptDatabaseError, match="job j is listed twice"):
+        rows.load()
 
 
 def test_the_rules_for_active_rows_hold_in_their_order():
