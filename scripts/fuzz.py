@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 FOUND = ROOT / "build" / "fuzz"
 TARGETS = sorted(path.stem.removeprefix("fuzz_") for path in (ROOT / "fuzz").glob("fuzz_*.py"))
-PATIENCE_S = 60  # beyond the time it was given, for imports and the last input
+PATIENCE_S = 200  # beyond the time it was given: to watch imports takes a minute where others need the processor
 
 
 def fuzz(target: str, seconds: int, *, is_plain: bool) -> bool:

@@ -7,6 +7,7 @@ everybody with ``BUNQUEUE_COLD_STARTS=1`` in the environment.
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import subprocess
@@ -67,6 +68,7 @@ class WarmStarter:
         """One question to the process, and its answer."""
         with self._lock:
             if self._process is None:
+                atexit.register(self._stop)
                 self._process = subprocess.Popen(
                     [sys.executable, __file__],
                     env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -81,6 +83,10 @@ class WarmStarter:
             to.flush()
             answer: dict[str, Any] = json.loads(answers.readline())
             return answer
+
+    def _stop(self) -> None:
+        if self._process is not None:
+            self._process.communicate()  # it ends when nobody can ask any more
 
 
 STARTER = WarmStarter()
