@@ -44,14 +44,14 @@ class WalSync:
     def _sync(self) -> None:
         try:
             # Each open file is told of an error by itself, so SQLite's own sync still meets it.
-            with suppress(OSError):
-                if self._file is None:
-                    self._open()
-                if self._file is not None:
+            if self._file is None:
+                self._open()
+            if self._file is not None:
+                with suppress(OSError):
                     os.fdatasync(self._file)
         finally:
             self.is_running = False
 
     def _open(self) -> None:
-        with suppress(FileNotFoundError):
+        with suppress(OSError):  # not there yet, or no descriptor left: the next portion tries again
             self._file = os.open(self._path, os.O_RDONLY)
