@@ -11,6 +11,7 @@ Source: design, "What ok means"; R11 to R16, R84 to R90, K20, PD-6.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import trio
 from msgspec import Struct
@@ -90,6 +91,8 @@ class Flusher:
             is_flush_due = await self._wait()
             await self._end_begun()
             if is_flush_due:
+                if self._broker.storage_health.is_disk_full:
+                    await self._make_room()
                 await self._flush()
             if self._failures:
                 self._owes_pause = False
@@ -154,13 +157,18 @@ class Flusher:
         return spill(self._store.path, self._broker.engine.state.changes, self._broker.clock.now())
 
     @property
+    def _is_retry_due(self) -> bool:
+        """Whether the pause after a failure is over: try, even if only to learn that the file takes writes again."""
+        return self._failures > 0 and not self._owes_pause
+
+    @property
     def _has_chores(self) -> bool:
         return self._begun is not None or self._owes_pause or self._store.is_checkpoint_due
 
     async def _wait(self) -> bool:
         """Wait until there is something to do. Returns whether it is a flush."""
         broker = self._broker
-        is_flush_due = False
+        is_flush_due = self._is_retry_due  # before any chore: a full disk leaves a WAL that cannot be folded in either
         while not is_flush_due and not self._has_chores:
             changes = broker.engine.state.changes
             deadline_s = float("inf")
@@ -169,8 +177,7 @@ class Flusher:
                 left_ms = WINDOW_MS if first is None else first + WINDOW_MS - broker.clock.now().mono_ms
                 deadline_s = left_ms / 1000
             is_wanted = changes and (broker.ticket.is_awaited or changes.new_count >= ROWS_AT_ONCE)
-            # After a failure the pause is over: try, even if only to learn that the file takes writes again.
-            is_flush_due = bool(is_wanted or self._failures or deadline_s <= 0)
+            is_flush_due = bool(is_wanted or self._is_retry_due or deadline_s <= 0)
             if not is_flush_due:
                 with trio.move_on_after(deadline_s):
                     await broker.flush_wanted.wait()
@@ -323,6 +330,14 @@ class Flusher:
                     break
         finally:
             health.is_pausing = False
+
+    async def _make_room(self) -> None:
+        """Fold the WAL in before anything is tried on a full disk: what it holds can then be written over.
+
+        The other way round a flush would take the space that was freed, and the WAL could never be folded in again.
+        """
+        with suppress(StorageError):  # still too little; the flush will say so
+            await self._store.checkpoint("PASSIVE")
 
     async def _tend_wal(self, *, force: bool = False) -> None:
         try:

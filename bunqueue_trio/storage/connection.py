@@ -41,7 +41,7 @@ __all__ = [
 BUSY_TIMEOUT_MS: Final = 5_000
 OPEN_RETRY_S: Final = 5.0
 STATEMENT_CACHE: Final = 512  # apsw's maximum; it counts executions, not distinct statements
-JOURNAL_SIZE_LIMIT_BYTES: Final = 64 * 1024 * 1024
+JOURNAL_SIZE_LIMIT_BYTES: Final = 12 * 1024 * 1024  # what a WAL keeps for itself once it has been folded in
 MMAP_BYTES: Final = 268_435_456
 
 CheckpointMode = Literal["PASSIVE", "FULL", "RESTART", "TRUNCATE"]

@@ -138,6 +138,7 @@ class FakeStore:
 
     async def tend_wal(self) -> None:
         self.tended_count += 1
+        self.is_checkpoint_due = False  # or not for a while
         if self.fail_checkpoints is not None:
             raise self.fail_checkpoints
 

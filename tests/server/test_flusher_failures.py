@@ -6,7 +6,7 @@ Source: R84 to R89, K19, K20, PD-6.
 import pytest
 import trio
 
-from bunqueue_trio.errors import StorageError
+from bunqueue_trio.errors import DiskFullError, StorageError
 from bunqueue_trio.server import flusher as flusher_module
 from bunqueue_trio.server.flusher import log_critical
 from tests.server.fakes import FULL, QUEUE, Rig, pull, pushes, settle_down, wait_for
@@ -237,6 +237,44 @@ async def test_recovery_stores_everything_in_order_and_clears_health(rig: Rig, a
     assert rig.store.commit_count == 1
     assert (rig.health.is_degraded, rig.health.is_disk_full, rig.health.is_pausing) == (False, False, False)
     assert [line["message"] for line in log()] == ["Disk full condition cleared - writes succeeding again"]
+
+
+@pytest.mark.parametrize("is_alone", [False, True])
+async def test_retries_come_though_the_wal_waits_to_be_folded_in(rig: Rig, autojump_clock, is_alone):
+    """A full disk leaves a WAL that cannot be folded in. That is due all along, and must not come before a flush."""
+    rig.store.fill_disk()
+    rig.push("a")
+    if is_alone:
+        assert rig.flusher.commit_here()
+    await wait_for(lambda: rig.store.attempts_s)
+    rig.store.is_checkpoint_due = True
+    await trio.sleep(1)
+    assert rounded(rig.store.attempts_s, rig.store.attempts_s[0]) == [0, 0.1, 0.3, 0.7]
+    rig.store.heal()
+    await trio.sleep(31)
+
+    assert rig.store.ids == ["a"]
+    assert not rig.health.is_degraded
+    assert not rig.store.is_checkpoint_due
+
+
+async def test_on_a_full_disk_the_wal_is_folded_in_before_each_new_attempt(rig: Rig, autojump_clock):
+    rig.store.fill_disk()
+    rig.push("a")
+    await trio.sleep(0.2)
+    assert (len(rig.store.attempts_s), rig.store.checkpoints) == (2, ["PASSIVE"])
+    rig.store.fail_checkpoints = DiskFullError(FULL)  # which keeps nobody from trying
+    await trio.sleep(0.2)
+    assert (len(rig.store.attempts_s), rig.store.checkpoints) == (3, ["PASSIVE"])
+    rig.store.fail_checkpoints = None
+    rig.store.fail_always = StorageError(DISK_ERROR)
+    await trio.sleep(0.4)
+    assert (len(rig.store.attempts_s), rig.store.checkpoints) == (4, ["PASSIVE"] * 2)
+    await trio.sleep(10)  # other troubles have nothing to do with space
+    assert (len(rig.store.attempts_s), rig.store.checkpoints) == (7, ["PASSIVE"] * 2)
+    rig.store.heal()
+    await trio.sleep(31)
+    assert rig.store.ids == ["a"]
 
 
 async def test_the_log_says_once_that_the_disk_is_full_and_counts_each_failure(rig: Rig, autojump_clock, log):

@@ -13,6 +13,7 @@ from bunqueue_trio.server import store as store_module
 from bunqueue_trio.server.store import open_store
 from bunqueue_trio.storage import writes
 from bunqueue_trio.storage.batch import Batch
+from bunqueue_trio.storage.connection import JOURNAL_SIZE_LIMIT_BYTES
 from tests.engine_harness import EngineHarness
 from tests.server.fakes import FULL, settle_down, wait_for
 
@@ -198,6 +199,18 @@ async def test_a_huge_wal_is_truncated(tmp_path, monkeypatch, batch_of):
 
         assert store.wal_bytes == 0
         assert (tmp_path / "jobs.db-wal").stat().st_size == 0
+
+
+async def test_a_wal_that_had_to_grow_gives_the_space_back_once_it_is_folded_in(tmp_path, batch_of):
+    """Or each time of trouble would leave a larger one, and a disk that was full once would be full for good."""
+    async with open_store(str(tmp_path / "jobs.db"), synchronous="NORMAL") as store:
+        for number in range(14):
+            await store.commit(batch_of(str(number), data="x" * 1_000_000))
+        assert store.wal_bytes > JOURNAL_SIZE_LIMIT_BYTES
+        await store.checkpoint("PASSIVE")
+        await store.commit(batch_of("next"))
+
+        assert (tmp_path / "jobs.db-wal").stat().st_size == JOURNAL_SIZE_LIMIT_BYTES
 
 
 async def test_a_wal_that_a_reader_pins_is_tried_again_later_and_warned_of_once(tmp_path, monkeypatch, log, batch_of):
