@@ -468,7 +468,8 @@ def test_whatever_the_schedule(scenario: Scenario, soak: Soak, seed: int) -> Non
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
 def test_a_seed_plays_the_same_run_again(scenario: Scenario, seed: int) -> None:
-    first, again, other = (play(scenario, number) for number in (seed, seed, seed + 1))
+    first, again = play(scenario, seed), play(scenario, seed)
 
     assert first == again
-    assert first != other
+    # Two seeds of a short scenario may agree by chance: of 25 plays of the shortest one six were alike.
+    assert any(play(scenario, seed + number) != first for number in range(1, 20))
