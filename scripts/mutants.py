@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SUITE_LIMIT_S = 600
+MEMORY_BYTES = 4 << 30  # of each process: a server without its limits must not take the machine with it
 FAILED = re.compile(r"^FAILED (\S+)", re.MULTILINE)
 PASSED = re.compile(r"(\d+) passed")
 
@@ -97,7 +99,14 @@ def run_suites(folder: Path, suites: tuple[str, ...]) -> tuple[int, str]:
     environ = {**os.environ, "PYTHONPATH": str(folder)}
     try:
         run = subprocess.run(
-            command, cwd=folder, env=environ, capture_output=True, text=True, timeout=SUITE_LIMIT_S, check=False
+            command,
+            cwd=folder,
+            env=environ,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES)),
+            capture_output=True,
+            text=True,
+            timeout=SUITE_LIMIT_S,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         return 0, f"no end within {SUITE_LIMIT_S} s"
