@@ -73,10 +73,6 @@ class Choices:
         self._at += len(taken)
         return int.from_bytes(taken, "big") % limit
 
-    def one_in(self, count: int) -> bool:
-        """True once in so many times; False when the bytes have run out."""
-        return self.number(count) == count - 1
-
     def pick(self, options: Sequence[T]) -> T:
         """One of them."""
         return options[self.number(len(options))]

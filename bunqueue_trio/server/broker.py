@@ -345,8 +345,6 @@ class Broker:
                 job.dirty = 0
             changes.jobs = [job for job in changes.jobs if job.dirty]
 
-    # what only HTTP asks for
-
     # connections
 
     def connect(self, client: Client) -> None:

@@ -127,7 +127,6 @@ _RESULT_IDS = ListStatement(
     " AND NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.id = job_results.job_id AND jobs.state = 'active')"
 )
 _FINISHED_IDS = ListStatement("SELECT job_id FROM bqt_finished WHERE job_id IN ({ids})")
-_COMPLETED_QUEUES = ListStatement("SELECT id, queue FROM jobs WHERE id IN ({ids}) AND state = 'completed'")
 
 
 def active_jobs(connection: apsw.Connection) -> Iterator[StoredJob]:
@@ -215,11 +214,6 @@ def done_among(connection: apsw.Connection, ids: Iterable[str]) -> set[str]:
         for row in _listed(connection, statement, asked)
     )
     return set(found)
-
-
-def completed_state(connection: apsw.Connection, ids: Iterable[str]) -> dict[str, str]:
-    """The queue of each of *ids* that is a completed job."""
-    return dict(_listed(connection, _COMPLETED_QUEUES, list(ids)))
 
 
 def find_completed(connection: apsw.Connection, job_id: str) -> CompletedJob | None:

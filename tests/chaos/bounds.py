@@ -72,7 +72,5 @@ CLASSES = {"small": SMALL, "large": LARGE}
 MACHINE = os.environ.get("CHAOS_MACHINE") or ("small" if (os.cpu_count() or 1) <= 4 else "large")
 BOUNDS = CLASSES[MACHINE]
 
-# Caps of the server itself, which the suites drive it beyond. The first two are its defaults.
-WRITE_QUEUE_BYTES = 64 * MIB
-PARTIAL_FRAME_S = 60.0
+# A cap of the server itself, beyond which the suites drive it.
 COMPLETED_CAP = 50_000

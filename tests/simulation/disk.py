@@ -6,7 +6,6 @@ calls go on as if nothing had happened, so that whoever makes them need not know
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum
@@ -216,8 +215,3 @@ def simulated_vfs() -> Iterator[SimulatedVFS]:
         yield vfs
     finally:
         vfs.unregister()
-
-
-def random_loss(chance: random.Random) -> Loss:
-    """One of the ways in which unsynced writes can be lost."""
-    return chance.choice(list(Loss))

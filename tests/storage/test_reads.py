@@ -38,7 +38,7 @@ STATEMENTS = {
                  "COMPLETED", "OLDEST_COMPLETED", "MAX_ROWID")
 } | {
     name: getattr(reads, name)._texts[8]
-    for name in ("_COMPLETED_IDS", "_RESULT_IDS", "_FINISHED_IDS", "_COMPLETED_QUEUES")
+    for name in ("_COMPLETED_IDS", "_RESULT_IDS", "_FINISHED_IDS")
 } | {
     "_RESULTS": reads._RESULTS,
     "_COMPLETED_OF_QUEUE": reads._COMPLETED_OF_QUEUE.format(""),
@@ -154,7 +154,6 @@ def test_an_empty_file_has_nothing(writer):
     assert reads.max_rowid(writer) == 0
     assert reads.completed_counts(writer) == {}
     assert reads.done_among(writer, []) == set()
-    assert reads.completed_state(writer, ["a"]) == {}
     assert reads.find_completed(writer, "a") is None
 
 
@@ -190,7 +189,6 @@ def test_completed_jobs_are_counted_per_queue(writer, path):
     )
 
     assert reads.completed_counts(writer) == {"a": 3, "b": 0, "c": 1}
-    assert reads.completed_state(writer, ["a1", "b", "c", "c2", "zzz"]) == {"a1": "a", "c": "c"}
 
 
 def test_a_completed_job_is_found_with_its_result(writer, path):
