@@ -37,13 +37,13 @@ def load_engine(
     worker_timeout_ms: float = 30_000,
     local_zone: tzinfo = UTC,
 ) -> Engine:
-    """Recover the engine from the file. Blocks; nothing else may use *connection* meanwhile.
+    """Recover the engine from the file. Blocks; nothing else may use *connection*, which may write, meanwhile.
 
     What recovery has changed (charged attempts, new dead letters) is dirty in the engine and goes to the file with its
     first flush, which has to happen before any port opens.
 
     Raises:
-        StorageError: the file cannot be read.
+        StorageError: the file cannot be read, or a key of it not be repaired.
     """
     gc.disable()  # a million fresh records and no garbage: collecting would only look at them again and again
     try:

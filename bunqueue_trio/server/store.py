@@ -201,15 +201,17 @@ class Store:
         return await self._read.run(lambda: function(self._reader))
 
     async def recover(self, function: Callable[[apsw.Connection], T]) -> T:
-        """Like `read`, for the start.
+        """Call *function*, which reads the file for the start and repairs it on the way, with the writing connection.
 
         Raises:
-            StartError: the file is damaged; one line says which, why and what to do.
+            StartError: the file is damaged, or cannot be repaired; one line says which, why and what to do.
         """
         try:
-            return await self.read(function)
+            return await self.in_writer(function)
         except CorruptDatabaseError as error:
             raise db.malformed(self.path, str(error)) from error
+        except StorageError as error:
+            raise _not_prepared(self.path, error) from error
 
     async def read_pinned(self, function: Callable[[apsw.Connection], None], pinned: Callable[[], None]) -> None:
         """Call *function* with a connection that sees the file as it is now, whatever is committed meanwhile.
@@ -282,7 +284,11 @@ def _open(path: str, synchronous: db.Synchronous) -> tuple[db.DataFile, bytes]:
     except StorageError as error:
         with suppress(StorageError):
             db.close_data_file(opened)
-        raise StartError(f"{path}: {error}; free some space or mend the file system and start again") from error
+        raise _not_prepared(path, error) from error
+
+
+def _not_prepared(path: str, error: StorageError) -> StartError:
+    return StartError(f"{path}: {error}; free some space or mend the file system and start again")
 
 
 def _identity(path: str) -> tuple[int, int] | None:

@@ -9,11 +9,13 @@ import pytest
 import trio
 
 from bunqueue_trio.errors import DiskFullError, StartError, StorageError
+from bunqueue_trio.model.entries import QueueSettings
 from bunqueue_trio.server import store as store_module
 from bunqueue_trio.server.store import open_store
-from bunqueue_trio.storage import writes
+from bunqueue_trio.storage import connection, reads, writes
 from bunqueue_trio.storage.batch import Batch
 from bunqueue_trio.storage.connection import JOURNAL_SIZE_LIMIT_BYTES
+from bunqueue_trio.storage.repairs import repair_keys
 from tests.engine_harness import EngineHarness
 from tests.server.fakes import FULL, settle_down, wait_for
 
@@ -53,6 +55,28 @@ async def test_what_was_committed_is_seen_by_others_and_stays(tmp_path, batch_of
         assert not store.is_in_memory
     assert stored_ids(path) == ["a", "b"]
     assert [entry.name for entry in tmp_path.iterdir()] == ["jobs.db"]  # the WAL is folded in and gone
+
+
+async def test_recovery_may_repair_the_file(tmp_path):
+    path = str(tmp_path / "jobs.db")
+    with closing(connection.open_writer(path)) as writer:
+        writer.execute("INSERT INTO queue_state(name, paused) VALUES (x'71', 1)")
+
+    async with open_store(path, synchronous="NORMAL") as store:
+        await store.recover(repair_keys)
+
+        assert await store.read(lambda reader: dict(reads.queue_settings(reader))) == {"q": QueueSettings(True)}
+
+
+async def test_a_file_that_cannot_be_repaired_stops_the_start(tmp_path):
+    path = str(tmp_path / "jobs.db")
+
+    def fail(_connection: apsw.Connection) -> None:
+        raise DiskFullError("database or disk is full")
+
+    async with open_store(path, synchronous="NORMAL") as store:
+        with pytest.raises(StartError, match=r"jobs\.db: database or disk is full; free some space"):
+            await store.recover(fail)
 
 
 async def test_sizes_for_the_metrics(tmp_path, batch_of):
