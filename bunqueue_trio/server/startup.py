@@ -17,7 +17,7 @@ from bunqueue_trio.model.entries import DlqEntry
 from bunqueue_trio.storage import reads
 from bunqueue_trio.storage.crons import crons
 from bunqueue_trio.storage.decoding import StoredJob
-from bunqueue_trio.storage.repairs import repair_keys
+from bunqueue_trio.storage.repairs import repair_keys, sweep_side_rows
 
 if TYPE_CHECKING:
     from bunqueue_trio.clock import Clock
@@ -43,7 +43,7 @@ def load_engine(
     first flush, which has to happen before any port opens.
 
     Raises:
-        StorageError: the file cannot be read, or a key of it not be repaired.
+        StorageError: the file cannot be read, or not be repaired.
     """
     gc.disable()  # a million fresh records and no garbage: collecting would only look at them again and again
     try:
@@ -66,6 +66,8 @@ def load_engine(
 def _recover(connection: apsw.Connection, engine: Engine, clock: Clock) -> Recovery:
     for key in repair_keys(connection):
         log.warning("A key of the file was no text; it is now", key=key)
+    if count := sweep_side_rows(connection):
+        log.info("Another server has deleted jobs or crons; what was kept of them is gone too", count=count)
     cron_keys = {(queue, f"cron:{name}") for name, queue in reads.cron_names(connection).items()}
     recovery = Recovery(engine, clock.now(), cron_keys=cron_keys)
     recovery.settings(reads.queue_settings(connection))

@@ -260,23 +260,3 @@ def _write(connection: apsw.Connection, batch: Batch, missing: Sequence[str]) ->
         _FINISHED.run(connection, [(job_id,) for job_id in batch.finished])
     if batch.finished_gone:
         _DELETE_FINISHED.run(connection, batch.finished_gone)
-
-
-def sweep_side_rows(connection: apsw.Connection) -> int:
-    """Delete our rows of jobs and crons that no longer exist, left over when another server has used the file.
-
-    Returns:
-        How many were deleted.
-
-    Raises:
-        StorageError: nothing was deleted.
-
-    Cost: a pass over the side table, a look-up each. For recovery.
-    """
-    before = connection.total_changes()
-    try:
-        connection.execute("DELETE FROM bqt_jobs WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.id = bqt_jobs.job_id)")
-        connection.execute("DELETE FROM bqt_crons WHERE name NOT IN (SELECT name FROM cron_jobs)")
-    except apsw.Error as error:
-        raise faults.from_apsw(error) from error
-    return connection.total_changes() - before

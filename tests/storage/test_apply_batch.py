@@ -211,13 +211,6 @@ def test_a_result_replaces_an_older_one(writer, path):
     assert contents(writer)["job_results"] == [("a", b"\x91\x02", T0 + 1), ("b", b"\x03", T0)]
 
 
-def test_side_rows_without_a_job_are_swept(writer, path):
-    writes.apply_batch(writer, Batch(plain=plain(1), extras=[("j00000", b"\x80"), ("stray", b"\x80")]), path)
-
-    assert writes.sweep_side_rows(writer) == 1
-    assert contents(writer)["bqt_jobs"] == [("j00000", b"\x80")]
-
-
 # One transaction ----------------------------------------------------------------------------------------------------
 
 

@@ -16,6 +16,7 @@ from bunqueue_trio.server.startup import load_engine
 from bunqueue_trio.storage import writes
 from bunqueue_trio.storage.batch import CRON_COLUMNS, Batch
 from bunqueue_trio.storage.crons import cron_from_row, cron_row
+from bunqueue_trio.storage.repairs import sweep_side_rows
 from tests.engine_harness import SECRET, EngineHarness, Flight
 
 MINUTE = 60_000
@@ -141,7 +142,7 @@ def test_names_of_jobs_of_crons_that_another_server_has_deleted_are_swept_out(ha
     put(harness, "d", jobName="tock")
     harness.connection.execute("DELETE FROM cron_jobs WHERE name = 'c'")
 
-    assert writes.sweep_side_rows(harness.connection) == 1
+    assert sweep_side_rows(harness.connection) == 1
     assert job_names(harness) == {"d": "tock"}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgpack
 import pytest
 
-from bunqueue_trio.storage.repairs import repair_keys
+from bunqueue_trio.storage.repairs import repair_keys, sweep_side_rows
 from tests.stored_engine import Stored
 
 
@@ -134,3 +134,28 @@ def test_a_policy_that_cannot_be_kept_to_is_no_obstacle(store: Stored, policy: A
     store.commit()
 
     assert store.rows("dlq") == ["a"]
+
+
+def test_what_we_keep_of_a_job_stays_as_long_as_the_job(store: Stored) -> None:
+    store.send("PUSH", queue="q", name="send", data=None, jobId="a")
+    store.commit()
+    store.file.execute("INSERT INTO bqt_jobs VALUES ('stray', x'80')")
+
+    assert sweep_side_rows(store.file) == 1
+
+    assert store.rows("bqt_jobs") == ["a"]
+    assert sweep_side_rows(store.file) == 0
+
+
+def test_a_job_does_not_inherit_what_was_said_of_one_that_another_server_has_deleted(store: Stored) -> None:
+    store.send("PUSH", queue="q", name="send", data=None, jobId="a")
+    store.commit()
+    store.file.execute("DELETE FROM jobs")
+    store.restart()
+
+    store.push(jobId="a")
+    store.commit()
+    store.restart()
+
+    assert store.form(store.ask_file("GetJob", id="a").job) == (None, {"n": 1})
+    assert store.rows("bqt_jobs") == []
