@@ -17,12 +17,12 @@ from bunqueue_trio.backup.log_keeper import ChangeLog
 from bunqueue_trio.backup.making import Made, Maker, Witness
 from bunqueue_trio.backup.object_store import ObjectStore
 from bunqueue_trio.backup.patience import Patience
-from bunqueue_trio.backup.record import IN_PROGRESS, Record, Turn, read_record, write_record
+from bunqueue_trio.backup.record import IN_PROGRESS, Turn, read_record, write_record
 from bunqueue_trio.backup.settings import BackupSettings
 from bunqueue_trio.backup.stopping import run_stoppable
 from bunqueue_trio.errors import BackupBusyError, BackupError, StorageError
 from bunqueue_trio.logs import get_logger
-from bunqueue_trio.model.backup import BackupStatus
+from bunqueue_trio.model.backup import BackupRecord, BackupStatus
 
 if TYPE_CHECKING:
     from bunqueue_trio.clock import Clock
@@ -198,8 +198,7 @@ class Backups:
     async def _make_in_thread(self, began: Now, witness: Witness | None) -> Made:
         def make(maker: Maker) -> Made:
             made = maker.make()
-            self._record = _after(read_record(self._database), made, began.wall_ms)
-            self._record.last_duration = self._clock.now().mono_ms - began.mono_ms
+            self._record = _after(read_record(self._database), made, began, self._clock.now())
             write_record(self._database, self._record)
             return made
 
@@ -253,16 +252,17 @@ class Backups:
             self._announce(event, data)
 
 
-def _after(record: Record, made: Made, began_wall_ms: float) -> Record:
+def _after(record: BackupRecord, made: Made, began: Now, ended: Now) -> BackupRecord:
     proven: dict[str, Any] = {}
     if made.is_proven:
         proven = {"last_proven_at": made.made_at, "last_proven_key": made.key}
     return structs.replace(
         record,
-        last_attempt_at=began_wall_ms,
+        last_attempt_at=began.wall_ms,
         last_success_at=made.made_at,
         last_key=made.key,
         last_size=made.size_bytes,
+        last_duration=ended.mono_ms - began.mono_ms,
         error=None,
         failing_since=None,
         **proven,

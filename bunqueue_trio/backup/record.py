@@ -13,37 +13,23 @@ import os
 from typing import Final, Self
 
 import msgspec
-from msgspec import Struct
 
 from bunqueue_trio.errors import BackupBusyError, BackupError
+from bunqueue_trio.model.backup import BackupRecord
 
 IN_PROGRESS: Final = "Backup already in progress"
 
 
-class Record(Struct, kw_only=True, rename="camel", omit_defaults=True, gc=False):
-    """How backups of one data file have gone; the fields are those of `BackupStatus`."""
-
-    last_attempt_at: float | None = None
-    last_success_at: float | None = None
-    last_key: str | None = None
-    last_size: int | None = None
-    last_duration: float | None = None
-    last_proven_at: float | None = None
-    last_proven_key: str | None = None
-    error: str | None = None
-    failing_since: float | None = None
-
-
-def read_record(database: str) -> Record:
+def read_record(database: str) -> BackupRecord:
     """What is remembered; an empty record where there is none, or none that can be read."""
     try:
         with open(_state_path(database), "rb") as file:
-            return msgspec.json.decode(file.read(), type=Record)
+            return msgspec.json.decode(file.read(), type=BackupRecord)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        return Record()
+        return BackupRecord()
 
 
-def write_record(database: str, record: Record) -> None:
+def write_record(database: str, record: BackupRecord) -> None:
     """Remember. With `Turn` held.
 
     Raises:

@@ -17,14 +17,14 @@ from typing import Any, TypeVar
 import click
 import msgspec
 import trio
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from bunqueue_trio import __version__, logs
 from bunqueue_trio.backup.keeper import Backups
 from bunqueue_trio.backup.naming import iso, made_at, newest_first, parse_moment
 from bunqueue_trio.backup.object_store import ObjectStore, StoredObject
 from bunqueue_trio.backup.patience import Patience
-from bunqueue_trio.backup.record import Record, Turn, read_record, write_record
+from bunqueue_trio.backup.record import Turn, read_record, write_record
 from bunqueue_trio.backup.replaying import Span, rehearse_to, restore_to, spans
 from bunqueue_trio.backup.restoring import Restored, rehearse, restore
 from bunqueue_trio.backup.settings import BackupSettings
@@ -32,6 +32,7 @@ from bunqueue_trio.backup.stopping import run_stoppable
 from bunqueue_trio.clock import Clock, SystemClock
 from bunqueue_trio.config import SETTINGS, Config
 from bunqueue_trio.errors import BackupError, ConfigError, StorageError
+from bunqueue_trio.model.backup import BackupRecord
 
 T = TypeVar("T")
 MEGABYTE = 1_048_576
@@ -221,8 +222,7 @@ class BackupCommand:
         with suppress(BackupError, OSError), Turn.take(settings.database):
             record = read_record(settings.database)
             if record.last_proven_at is None or record.last_proven_at < at:
-                record.last_proven_at, record.last_proven_key = at, key
-                write_record(settings.database, record)
+                write_record(settings.database, structs.replace(record, last_proven_at=at, last_proven_key=key))
 
     def _status(self, settings: BackupSettings) -> Outcome:
         data: dict[str, Any] = {
@@ -248,7 +248,7 @@ class BackupCommand:
     def _reaches(self, span: Span) -> dict[str, Any]:
         return {"from": iso(span.start), "to": iso(span.end), "age": self._age(span.end), "gap": span.gap}
 
-    def _remembered(self, record: Record) -> dict[str, Any]:
+    def _remembered(self, record: BackupRecord) -> dict[str, Any]:
         proven, attempt = record.last_proven_at, record.last_attempt_at
         return {
             "lastProven": None

@@ -22,18 +22,15 @@ class LogStatus(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     failing_since: float | None
 
 
-class BackupStatus(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
-    """All moments are epoch ms; None: not yet.
+class BackupRecord(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
+    """How the backups of one data file have gone, as it is remembered over restarts.
 
-    ``last_success_at`` is when the last backup that was stored was made, ``last_proven_at`` the same of the last one
-    that was read back from the bucket, unpacked and found sound; keys likewise. ``error`` is why the last attempt
-    failed, ``failing_since`` when the first of the failures in a row was; both None after a success. ``log`` is None
-    where changes are not uploaded between backups.
+    All moments are epoch ms; None: not yet. ``last_success_at`` is when the last backup that was stored was made,
+    ``last_proven_at`` the same of the last one that was read back from the bucket, unpacked and found sound; keys
+    likewise. ``last_size`` is bytes, unpacked, ``last_duration`` ms. ``error`` is why the last attempt failed,
+    ``failing_since`` when the first of the failures in a row was; both None after a success.
     """
 
-    bucket: str
-    interval: int
-    is_running: bool = False
     last_attempt_at: float | None = None
     last_success_at: float | None = None
     last_key: str | None = None
@@ -43,6 +40,16 @@ class BackupStatus(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     last_proven_key: str | None = None
     error: str | None = None
     failing_since: float | None = None
+
+
+class BackupStatus(BackupRecord, frozen=True, kw_only=True, rename="camel", omit_defaults=False, gc=False):
+    """The same of a running server, with where they go (``bucket``), how often (``interval``, ms), and what has come of
+    them since its start. ``log`` is None where changes are not uploaded between backups.
+    """
+
+    bucket: str
+    interval: int
+    is_running: bool = False
     made_count: int = 0
     failed_count: int = 0
     rejected_count: int = 0

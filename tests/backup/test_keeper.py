@@ -15,10 +15,11 @@ import trio
 from bunqueue_trio.backup import keeper, stopping
 from bunqueue_trio.backup.keeper import Backups
 from bunqueue_trio.backup.making import Made
-from bunqueue_trio.backup.record import Record, Turn, read_record, write_record
+from bunqueue_trio.backup.record import Turn, read_record, write_record
 from bunqueue_trio.backup.stopping import run_stoppable
 from bunqueue_trio.clock import TrioClock
 from bunqueue_trio.errors import BackupBusyError, BackupError, BackupStoppedError, ObjectStoreError
+from bunqueue_trio.model.backup import BackupRecord
 from tests.backup.fakes import FakeObjectStore, names_beside, patience, settings
 
 REFUSED = ObjectStoreError("Access Denied (PutObject, HTTP 403)", status=403)
@@ -367,15 +368,15 @@ async def test_an_error_of_the_work_is_passed_on_bare():
 def test_a_record_that_cannot_be_read_is_none(database, text):
     Path(f"{database}.backup-state.json").write_text(text)
 
-    assert read_record(str(database)) == Record()
+    assert read_record(str(database)) == BackupRecord()
 
 
 def test_a_record_survives_a_write_that_fails(database, monkeypatch):
-    write_record(str(database), Record(last_key="old"))
+    write_record(str(database), BackupRecord(last_key="old"))
     monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError("no")))
 
     with pytest.raises(OSError, match="no"):
-        write_record(str(database), Record(last_key="new"))
+        write_record(str(database), BackupRecord(last_key="new"))
 
     assert read_record(str(database)).last_key == "old"
 
