@@ -23,7 +23,6 @@ from bunqueue_trio.model.job import Job, JobState
 from bunqueue_trio.model.replies import CountReply, Reply
 from bunqueue_trio.protocol.push_checks import BatchEntryError
 from bunqueue_trio.protocol.wire import CHECKS
-from bunqueue_trio.server.answering import Request
 from bunqueue_trio.server.events import Events
 from bunqueue_trio.server.file_reads import FileReader, FileReads
 from bunqueue_trio.server.flush_figures import FlushFigures
@@ -278,23 +277,6 @@ class Broker:
         self.latencies.pull.observe(now.mono_ms - parked_mono_ms)
         client.answer(waiter, reply)
         return True
-
-    async def answer(self, command: Any) -> Reply:
-        """Carry out a command of somebody without a connection, and wait for its commit if it has one.
-
-        Returns:
-            Its reply, an `ErrorReply` when it was refused.
-
-        Cancel: what is staged commits all the same; what was pulled goes back.
-        """
-        request = Request(self, command)
-        try:
-            return await request.carry_out()
-        except trio.Cancelled:
-            request.give_back()
-            raise
-        finally:
-            request.keep()
 
     async def carry_out(self, stage: Callable[[Now], int]) -> Reply:
         """Let *stage* stage changes, and wait until they have committed.

@@ -30,6 +30,8 @@ from bunqueue_trio.ids import Ids
 from bunqueue_trio.model.backup import BackupStatus
 from bunqueue_trio.model.entries import CompletedJob
 from bunqueue_trio.model.job import Job
+from bunqueue_trio.model.replies import Reply
+from bunqueue_trio.server.answering import Request
 from bunqueue_trio.server.broker import Broker
 from bunqueue_trio.server.connection import serve_connection
 from bunqueue_trio.server.flusher import Flusher
@@ -237,6 +239,17 @@ class Rig:
         talker.say(cmd, **fields)
         [reply] = talker.replies
         return reply
+
+    async def answer(self, command: Any) -> Reply:
+        """One command from somebody without a connection, who is there to take the reply unless cancelled."""
+        request = Request(self.broker, command)
+        try:
+            return await request.carry_out()
+        except trio.Cancelled:
+            request.give_back()
+            raise
+        finally:
+            request.keep()
 
     def push(self, job_id: str, /, **options: Any) -> None:
         """A buffered push that must be taken."""

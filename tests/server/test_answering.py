@@ -245,7 +245,7 @@ async def test_after_keeping_nothing_can_be_given_back(rig: Rig, autojump_clock)
 
 async def test_a_cancelled_pull_takes_nothing_any_more(rig: Rig, autojump_clock):
     with trio.move_on_after(1):
-        await rig.broker.answer(command("PULL", queue=QUEUE, timeout=60_000))
+        await rig.answer(command("PULL", queue=QUEUE, timeout=60_000))
     rig.push("a")
 
     assert rig.state("a") == "waiting"
@@ -256,7 +256,7 @@ async def test_a_cancelled_pull_takes_nothing_any_more(rig: Rig, autojump_clock)
 async def test_a_cancelled_wait_for_a_job_leaves_nothing_behind(rig: Rig, autojump_clock):
     rig.push("a")
     with trio.move_on_after(1):
-        await rig.broker.answer(command("WaitJob", id="a"))
+        await rig.answer(command("WaitJob", id="a"))
 
     assert rig.broker.job_waits.count == 0
     assert rig.engine.state.awaited == set()
@@ -269,7 +269,7 @@ async def test_a_worker_without_a_connection_stays(rig: Rig, autojump_clock):
 
 
 async def test_a_refusal_is_a_reply(rig: Rig, autojump_clock):
-    reply = await rig.broker.answer(command("PULL", queue="bad name"))
+    reply = await rig.answer(command("PULL", queue="bad name"))
 
     assert isinstance(reply, ErrorReply)
     assert reply.error == "Queue name contains invalid characters"

@@ -120,7 +120,7 @@ async def test_a_cron_that_is_hardly_ever_at_rest_can_be_removed_and_replaced(ri
     assert shown(rig)["executions"] > 20
 
     with trio.fail_after(5):
-        reply = await rig.broker.answer(command)
+        reply = await rig.answer(command)
     assert reply.ok
     before = rig.call("Count", queue=QUEUE)["count"]
     await trio.sleep(1)

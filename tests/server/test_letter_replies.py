@@ -94,4 +94,4 @@ async def test_it_reaches_http_as_well(rig: Rig, two_at_once, autojump_clock):
     """Given a command of somebody without a connection."""
     await bury(rig, *"abc")
 
-    assert len((await rig.broker.answer(Dlq(queue=QUEUE))).jobs) == 3
+    assert len((await rig.answer(Dlq(queue=QUEUE))).jobs) == 3
