@@ -1,4 +1,4 @@
-"""The only caller of the engine, for every transport: commands in, replies out, who is parked served, flushes promised.
+"""The only way to the engine, for every transport: commands in, replies out, flushes promised, time told.
 
 Everything here is synchronous but the waits for a commit and for the file; so between taking a job and handing its
 reply over nothing can be cancelled.
@@ -7,7 +7,6 @@ reply over nothing can be cancelled.
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -26,13 +25,13 @@ from bunqueue_trio.protocol.wire import CHECKS
 from bunqueue_trio.server.events import Events
 from bunqueue_trio.server.file_reads import FileReader, FileReads
 from bunqueue_trio.server.flush_figures import FlushFigures
-from bunqueue_trio.server.job_waits import JobWaits
 from bunqueue_trio.server.latencies import Latencies
 from bunqueue_trio.server.monitoring import Monitoring
 from bunqueue_trio.server.queue_events import QueueEvents
+from bunqueue_trio.server.serving import Serving
 from bunqueue_trio.server.storage_health import StorageHealth
 from bunqueue_trio.server.tickets import Ticket, Verdict
-from bunqueue_trio.server.waiting import Client, Waiter, Waiting, empty_reply
+from bunqueue_trio.server.waiting import Client, Waiter, empty_reply
 
 if TYPE_CHECKING:
     from bunqueue_trio.clock import Clock
@@ -75,9 +74,9 @@ class Broker:
     ) -> None:
         self.engine = engine
         self.clock = clock
-        self.waiting = Waiting()
-        self.job_waits = JobWaits(engine.state)
-        engine.state.has_parked_pull = lambda queue: bool(self.waiting.lanes(queue))
+        self.latencies = Latencies()
+        self.serving = Serving(engine, self.latencies)
+        self.waiting, self.job_waits = self.serving.waiting, self.serving.job_waits
         self.storage_health = storage_health
         self.ticket = Ticket()
         self.flush_turn = trio.Semaphore(1, max_value=1)
@@ -104,7 +103,6 @@ class Broker:
         self._find_completed = find_completed
         self.read_completed = reader.read_completed
         self._next_timer_mono_ms = float("inf")
-        self.latencies = Latencies()
         self.flush_figures = FlushFigures()
         self.batch_in_flight: Batch | None = None
         """What the flush under way is writing."""
@@ -141,7 +139,7 @@ class Broker:
             if self.is_closing or health.error is not None:
                 self._admit_pushes()
         elif (kind is Pull or kind is PullBatch) and engine.state.wakes:
-            self.serve_waiters(now)  # who has waited longer goes first
+            self.serving.serve_pulls(now)  # who has waited longer goes first
         elif kind is WaitJob and engine.state.ended:
             self.job_waits.answer_ended()  # else this one would be told of an end before its time
         elif kind is PushFlow:
@@ -189,7 +187,7 @@ class Broker:
         state = self.engine.state
         if state.wakes:
             if self.waiting.count:
-                self.serve_waiters(now)
+                self.serving.serve_pulls(now)
             else:
                 state.wakes.clear()
         if state.ended:
@@ -236,47 +234,6 @@ class Broker:
                 self.flush_wanted.set()
         elif self.ticket.is_awaited or changes.new_count >= ROWS_AT_ONCE:
             self.flush_wanted.set()
-
-    def serve_waiters(self, now: Now) -> None:
-        """Give runnable jobs to parked pulls, in the order of their arrival."""
-        wakes = self.engine.state.wakes
-        if not self.waiting.count:
-            wakes.clear()
-            return
-        while wakes:
-            name, count = wakes.popitem()
-            if self.waiting.has_lanes(name):
-                self._serve_lanes(name, count, now)
-                continue
-            while count and (waiter := self.waiting.first(name)) is not None and self._serve(waiter, now):
-                count -= 1
-
-    def _serve_lanes(self, queue: str, count: int, now: Now) -> None:
-        """The same where pulls wait that say different things about groups. Cost: a look at the first of each lane."""
-        waiting = self.waiting
-        heads = [(waiter.order, waiter) for key in waiting.lanes(queue) if (waiter := waiting.first(key)) is not None]
-        heapify(heads)
-        while count and heads:
-            _, waiter = heappop(heads)
-            if waiter.client is None or not self._serve(waiter, now):
-                continue
-            count -= 1
-            heir = waiting.first(waiter.key)
-            if heir is not None:
-                heappush(heads, (heir.order, heir))
-
-    def _serve(self, waiter: Waiter, now: Now) -> bool:
-        """Answer a pull that waits, if there is anything for it."""
-        assert waiter.client is not None
-        reply = self.engine.execute(waiter.command, now, waiter.client.id)
-        if reply is None:
-            return False
-        client = self.waiting.release(waiter)
-        assert client is not None
-        parked_mono_ms = waiter.deadline_mono_ms - waiter.command.timeout
-        self.latencies.pull.observe(now.mono_ms - parked_mono_ms)
-        client.answer(waiter, reply)
-        return True
 
     async def carry_out(self, stage: Callable[[Now], int]) -> Reply:
         """Let *stage* stage changes, and wait until they have committed.
@@ -337,7 +294,7 @@ class Broker:
     def disconnect(self, client: Client, parked: list[Waiter]) -> None:
         """A client is gone: its waits end, its jobs are released, at once."""
         for waiter in parked:
-            self._release(waiter)
+            self.serving.release(waiter)
         if self.has_ended:
             return  # jobs that are still active stay so in the file, and the next start recovers them (PD-9)
         assert client.id is not None
@@ -348,7 +305,7 @@ class Broker:
 
     def send_nobody(self, waiter: Waiter) -> None:
         """A parked command waits no longer, and needs no answer."""
-        self._release(waiter)
+        self.serving.release(waiter)
 
     def take_undelivered(self, client_id: int) -> None:
         """What a client without a connection was leased has not reached it: back to the queue, as if never pulled."""
@@ -367,32 +324,17 @@ class Broker:
         self.engine.tick(now)
         if len(self.engine.state.changes.staged) > staged_before:
             self.ticket.is_awaited = True  # runs of crons: whoever waits for their jobs must not wait for a window too
-        self.serve_waiters(now)
+        self.serving.serve_pulls(now)
         self.job_waits.answer_ended()
         self.publish_events()
-        self._send_away(self.waiting.expired(now.mono_ms) + self.job_waits.expired(now.mono_ms))
+        self.serving.end_expired(now.mono_ms)
         self.note_changes(now)
         self._note_idle()
 
     def next_deadline_mono_ms(self, now: Now) -> float:
         """When `tick` is due next."""
-        self._next_timer_mono_ms = min(
-            self.engine.next_deadline_mono_ms(now),
-            self.waiting.next_deadline_mono_ms(),
-            self.job_waits.next_deadline_mono_ms(),
-        )
+        self._next_timer_mono_ms = min(self.engine.next_deadline_mono_ms(now), self.serving.next_deadline_mono_ms())
         return self._next_timer_mono_ms
-
-    def _send_away(self, waiters: list[Waiter]) -> None:
-        """Answer those who wait no longer, and got nothing."""
-        for waiter in waiters:
-            client = self._release(waiter)
-            if client is not None:
-                client.answer(waiter, empty_reply(waiter.command))
-
-    def _release(self, waiter: Waiter) -> Client | None:
-        waits = self.job_waits if isinstance(waiter.command, WaitJob) else self.waiting
-        return waits.release(waiter)
 
     def _note_timer(self, deadline_mono_ms: float) -> None:
         """Something is due earlier than the reaper knows."""
@@ -426,7 +368,7 @@ class Broker:
 
     def flush_ended(self, now: Now) -> None:
         """A flush has been settled, one way or the other."""
-        self.serve_waiters(now)
+        self.serving.serve_pulls(now)
         self.job_waits.answer_ended()
         self.publish_events()
         ended, self._flush_ended = self._flush_ended, trio.Event()
@@ -441,7 +383,7 @@ class Broker:
         """Hand out no more jobs, take no more pushes; who is parked gets nothing, now."""
         self.is_closing = True
         self.engine.stop_handing_out()
-        self._send_away(self.waiting.everyone() + self.job_waits.everyone())
+        self.serving.end_all()
         self._note_idle()
 
     async def wait_idle(self) -> None:
