@@ -18,7 +18,6 @@ from bunqueue_trio.model.commands import Pull, PullBatch, Push, PushBatch, PushF
 from bunqueue_trio.model.entries import CompletedJob
 from bunqueue_trio.model.events import SystemEvent
 from bunqueue_trio.model.instant import Now
-from bunqueue_trio.model.job import Job, JobState
 from bunqueue_trio.model.replies import CountReply, Reply
 from bunqueue_trio.protocol.push_checks import BatchEntryError
 from bunqueue_trio.protocol.wire import CHECKS
@@ -31,7 +30,8 @@ from bunqueue_trio.server.queue_events import QueueEvents
 from bunqueue_trio.server.serving import Serving
 from bunqueue_trio.server.storage_health import StorageHealth
 from bunqueue_trio.server.tickets import Ticket, Verdict
-from bunqueue_trio.server.waiting import Client, Waiter, empty_reply
+from bunqueue_trio.server.unborn import unstage_all
+from bunqueue_trio.server.waiting import Client, Parked, Waiter, empty_reply
 
 if TYPE_CHECKING:
     from bunqueue_trio.clock import Clock
@@ -41,16 +41,6 @@ log = get_logger("Queue")
 
 ROWS_AT_ONCE = 100  # this many buffered rows start a flush (R12)
 ROWS_IN_FILLING = 2_000  # beyond this, with a flush in flight, producers wait: one flush in flight, one being filled
-MAX_PARKED = 50  # commands of one connection that may wait at once (protocol 1.5)
-
-
-class Parked:
-    """Returned for a command that waits: its reply comes later, through `Client.answer`."""
-
-    __slots__ = ("waiter",)
-
-    def __init__(self, waiter: Waiter) -> None:
-        self.waiter = waiter
 
 
 class Broker:
@@ -160,7 +150,7 @@ class Broker:
                 return Parked(waiter)
             return empty_reply(command)
         if len(engine.state.changes.staged) != staged_before:
-            health.refuse_while_degraded(self._unstage_all)
+            health.refuse_while_degraded(self._unstage)
         elif health.error is not None and (kind is Push or kind is PushBatch):
             health.note_buffered(_payload_bytes(command))
         (self._promised if self.waits_for_commit else self._executed).append(kind)
@@ -247,13 +237,16 @@ class Broker:
         count = stage(now)
         if not count:
             return CountReply()
-        self.storage_health.refuse_while_degraded(self._unstage_all)
+        self.storage_health.refuse_while_degraded(self._unstage)
         verdict = Verdict()
         ticket = self.ticket
         ticket.add(verdict, CountReply(count=count))
         self.note_changes(now)
         await ticket.wait()
         return verdict.reply
+
+    def _unstage(self) -> None:
+        unstage_all(self.engine, self.clock.now())
 
     def _admit_pushes(self) -> None:
         """Refuse pushes that could only be kept in memory: while closing, and when too much waits for the file."""
@@ -262,27 +255,6 @@ class Broker:
         full = self.storage_health.backlog_error(self.engine.state.changes)
         if full is not None:
             raise LimitError(full)
-
-    def _unstage_all(self) -> None:
-        """Storage is known to refuse: drop what the last command has staged."""
-        engine = self.engine
-        staged = engine.state.changes.staged
-        engine.state.changes.staged = []
-        engine.drop_staged(staged, self.clock.now())
-        jobs = engine.state.changes.jobs
-        while jobs and _is_unborn(jobs[-1]):
-            jobs.pop().dirty = 0
-
-    def forget_unborn(self) -> None:
-        """A flush has failed: pushes that were refused with it leave nothing to write, and take no room.
-
-        Cost: a look at each job that is to be written.
-        """
-        changes = self.engine.state.changes
-        if any(map(_is_unborn, changes.jobs)):
-            for job in filter(_is_unborn, changes.jobs):
-                job.dirty = 0
-            changes.jobs = [job for job in changes.jobs if job.dirty]
 
     # connections
 
@@ -411,11 +383,6 @@ class Broker:
         except InvariantError as broken:
             self.has_ended = True
             raise broken from error
-
-
-def _is_unborn(job: Job) -> bool:
-    """True for a job of which neither the file nor anybody else will ever know."""
-    return job.state is JobState.GONE and not job.is_stored
 
 
 def _payload_bytes(command: Push | PushBatch) -> int:

@@ -24,6 +24,7 @@ from bunqueue_trio.server.broker import ROWS_AT_ONCE, Broker
 from bunqueue_trio.server.spill import spill, unwritten_jobs
 from bunqueue_trio.server.store import Store
 from bunqueue_trio.server.tickets import Ticket
+from bunqueue_trio.server.unborn import forget_unborn
 from bunqueue_trio.server.writer import Call
 from bunqueue_trio.storage.batch import CommitReport
 from bunqueue_trio.storage.snapshot import Snapshot, take_snapshot
@@ -291,7 +292,7 @@ class Flusher:
         was_degraded = broker.storage_health.is_degraded
         broker.storage_health.failed(error, now.wall_ms)
         broker.engine.rejected(changes, lambda: snapshot.restore(broker.engine.state.changes), now, error=str(error))
-        broker.forget_unborn()
+        forget_unborn(broker.engine.state.changes)
         if broker.storage_health.is_disk_full and not was_degraded:
             log.error("DISK FULL: SQLite cannot write, persistence degraded", error=str(error))
         log.error(

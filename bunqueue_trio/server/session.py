@@ -41,11 +41,11 @@ from bunqueue_trio.model.instant import Now
 from bunqueue_trio.model.replies import ErrorReply, HelloReply, Reply
 from bunqueue_trio.protocol.codec import decode_command, encode_frame, string_req_id
 from bunqueue_trio.protocol.wire import checked
-from bunqueue_trio.server.broker import MAX_PARKED, Broker, Parked
+from bunqueue_trio.server.broker import Broker
 from bunqueue_trio.server.holding import HOLDS, Hold, hold_of
 from bunqueue_trio.server.roles import Role, Tokens, permitted, refusal
 from bunqueue_trio.server.throttle import Throttle
-from bunqueue_trio.server.waiting import Waiter
+from bunqueue_trio.server.waiting import MAX_PARKED, Parked, Waiter
 
 log = get_logger("TCP")
 

@@ -19,6 +19,8 @@ from bunqueue_trio.model.flow_replies import WaitReply
 from bunqueue_trio.model.grouping import PullGroup
 from bunqueue_trio.model.replies import JobReply, JobsReply, Reply
 
+MAX_PARKED = 50  # commands of one connection that may wait at once (protocol 1.5)
+
 
 class Client(Protocol):
     """Where a parked command came from. ``id`` is None for somebody without a connection, who can hold nothing."""
@@ -57,6 +59,15 @@ class Waiter:
 
     def __lt__(self, other: Waiter) -> bool:
         return (self.deadline_mono_ms, self.order) < (other.deadline_mono_ms, other.order)
+
+
+class Parked:
+    """Returned for a command that waits: its reply comes later, through `Client.answer`."""
+
+    __slots__ = ("waiter",)
+
+    def __init__(self, waiter: Waiter) -> None:
+        self.waiter = waiter
 
 
 class Waiting:

@@ -104,7 +104,7 @@ BOUNDED = {
     "FrameBuffer._pieces": "one frame",
     "Session._commands": "connection.MAX_BACKLOG",
     "Session._out": "one turn",
-    "Session._parked": "broker.MAX_PARKED",
+    "Session._parked": "waiting.MAX_PARKED",
     "Outbox._pending": "a budget of bytes",
     "Throttle._slices": "throttle.SLICES",
     "Subscriptions._patterns": "event_names.MAX_PATTERNS",

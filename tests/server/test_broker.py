@@ -9,7 +9,8 @@ from bunqueue_trio.errors import InvariantError, StateError, ValidationError
 from bunqueue_trio.model.commands import Ping, Pull, PullBatch
 from bunqueue_trio.model.replies import JobReply, JobsReply
 from bunqueue_trio.protocol.codec import decode_command
-from bunqueue_trio.server.broker import ROWS_IN_FILLING, Parked
+from bunqueue_trio.server.broker import ROWS_IN_FILLING
+from bunqueue_trio.server.waiting import Parked
 from tests.server.fakes import FULL, QUEUE, Rig, pull, pushes, settle_down
 
 

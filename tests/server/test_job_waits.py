@@ -4,7 +4,7 @@ import pytest
 import trio
 
 from bunqueue_trio.engine.history import History
-from bunqueue_trio.server.broker import MAX_PARKED
+from bunqueue_trio.server.waiting import MAX_PARKED
 from tests.server.fakes import QUEUE, Rig, pushes, settle_down
 
 DONE = {"ok": True, "completed": True}

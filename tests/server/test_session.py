@@ -7,7 +7,7 @@ from bunqueue_trio import __version__
 from bunqueue_trio.engine.history import History
 from bunqueue_trio.errors import InvariantError, StorageError
 from bunqueue_trio.model import commands as c
-from bunqueue_trio.server.broker import MAX_PARKED
+from bunqueue_trio.server.waiting import MAX_PARKED
 from tests.server.fakes import QUEUE, Rig, pull, pushes, settle_down
 
 OK = {"ok": True}
