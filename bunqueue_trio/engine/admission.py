@@ -15,14 +15,13 @@ from bunqueue_trio.engine import happenings
 from bunqueue_trio.engine.adoption import Adoption, has_link
 from bunqueue_trio.engine.births import Births
 from bunqueue_trio.engine.catalog import FULL
-from bunqueue_trio.engine.entry_checks import EntryChecks, must_have_arrived
+from bunqueue_trio.engine.dedup import EXISTING, Dedup
+from bunqueue_trio.engine.entry_checks import EntryChecks
 from bunqueue_trio.engine.foresight import key_holder
 from bunqueue_trio.engine.queue_state import QueueState
 from bunqueue_trio.engine.state import State
-from bunqueue_trio.errors import StateError
 from bunqueue_trio.model.changes import Dirty
 from bunqueue_trio.model.commands import ABSENT, FlowInput, Push, PushBatch, PushOptions
-from bunqueue_trio.model.events import Event
 from bunqueue_trio.model.grouping import takes_turns
 from bunqueue_trio.model.instant import Now
 from bunqueue_trio.model.job import Job, JobRecord, JobState
@@ -30,7 +29,7 @@ from bunqueue_trio.model.naming import check_name, named
 from bunqueue_trio.model.replies import IdReply, IdsReply
 from bunqueue_trio.model.transitions import Transition, TransitionKind
 
-CREATED, EXISTING, REPLACED = "created", "existing", "replaced"
+CREATED, REPLACED = "created", "replaced"
 NO_ONE: frozenset[str] = frozenset()
 
 
@@ -41,6 +40,7 @@ class Admission:
         self._state = state
         self._checks = checks
         self._births = Births(state)
+        self._dedup = Dedup(state)
         self._adoption = Adoption(state)
 
     def push(self, command: Push, now: Now) -> IdReply:
@@ -204,7 +204,7 @@ class Admission:
         queue = state.queue(queue_name)
         job = None if custom_id is None else state.jobs.get(custom_id)
         if job is not None and job.state is not JobState.FAILED and not (in_batch and _is_being_removed(job)):
-            answer = self._existing(job, is_durable, mine)
+            answer = self._dedup.existing(job, is_durable, mine)
             if not queue.is_known and job.state is not JobState.STAGED:  # one elsewhere stands for the first push here
                 self._make_known(queue, now)
             return answer
@@ -219,8 +219,8 @@ class Admission:
                 expires_at = now.wall_ms + options.dedup.ttl
             if holder is not None:
                 if not (options.dedup is not None and options.dedup.replace):
-                    return self._meet_holder(holder, options, expires_at, is_durable, mine, in_batch, now)
-                holder = self._replace(holder, is_durable, mine)
+                    return self._dedup.meet_holder(holder, options, expires_at, is_durable, mine, in_batch, now)
+                holder = self._dedup.replace(holder, is_durable, mine)
                 outcome = REPLACED
         record = self._births.record(queue_name, options, custom_id, now)
         job = Job(record=record, state=JobState.STAGED, seq=state.next_seq, key_expires_at=expires_at)
@@ -231,7 +231,7 @@ class Admission:
             self._reserve(job, options, holder)
         else:
             if custom_id is not None:
-                self._end_former_life(custom_id)
+                self._dedup.end_former_life(custom_id)
             state.changes.touch(job, Dirty.PLAIN if options.is_plain else Dirty.FULL)
         state.jobs[record.id] = job
         if record.unique_key is not None:
@@ -310,87 +310,6 @@ class Admission:
             missing.add(dependency)
         job.missing = missing or None
 
-    def _existing(self, job: Job, is_durable: bool, mine: set[str] | frozenset[str]) -> tuple[str, str]:
-        """A live job stands for the push. Who asked for durability is answered when that job is in the file."""
-        if job.record.id not in mine:
-            self._state.settled(job)
-        if is_durable and job.dirty:
-            self._state.waits_for_commit = True
-        else:
-            must_have_arrived(self._state, job, is_durable)
-        return job.record.id, EXISTING
-
-    def _meet_holder(
-        self,
-        holder: Job,
-        options: PushOptions,
-        expires_at: float | None,
-        is_durable: bool,
-        mine: set[str] | frozenset[str],
-        in_batch: bool,
-        now: Now,
-    ) -> tuple[str, str]:
-        """The key is held and stays so; ``dedup.extend`` restarts its time."""
-        answer = self._existing(holder, is_durable, mine)
-        dedup = options.dedup
-        is_extended = dedup is not None and dedup.extend and bool(dedup.ttl)
-        if is_extended:
-            holder.key_expires_at = expires_at
-            if holder.state is not JobState.STAGED:
-                self._state.changes.touch(holder, Dirty.EXTRA)
-            is_queued = holder.state in (JobState.READY, JobState.DELAYED, JobState.STAGED)
-            if not is_queued and not in_batch:  # SD-24: inside a batch the holder's id is the answer
-                raise StateError("Duplicate unique_key (extended TTL)")
-        if self._state.events is not None:
-            self._tell_of_duplicate(self._state.events, holder, now, is_extended=is_extended)
-        return answer
-
-    def _tell_of_duplicate(self, events: list[Event], holder: Job, now: Now, *, is_extended: bool) -> None:
-        push = holder.staged
-        if push is not None and holder.state is JobState.STAGED:  # an earlier entry of the same batch, not yet there
-            if push.aftermath is None:
-                push.aftermath = []
-            events = push.aftermath
-        happenings.duplicated(events, holder.record, now, is_extended=is_extended)
-
-    def _replace(self, holder: Job, is_durable: bool, mine: set[str] | frozenset[str]) -> Job | None:
-        """``dedup.replace``: a queued holder makes room, a running or parked one is left alone (SD-22).
-
-        Returns the job that gets the key back should the push not commit.
-        """
-        state = self._state
-        if holder.record.id not in mine:
-            state.settled(holder)
-        elif holder.state is JobState.STAGED and not holder.missing:
-            return self._take_back(holder)  # replaced by a later entry of its own batch: it never was
-        if holder.state not in (JobState.READY, JobState.DELAYED):
-            return holder
-        if is_durable:
-            state.stage_end(Transition(TransitionKind.REMOVE, holder, holder.record, JobState.GONE))
-        else:
-            state.drop(holder)
-        return holder
-
-    def _take_back(self, job: Job) -> Job | None:
-        """Undo the reservation of an entry of the batch at hand. Returns the job from which it had taken its key."""
-        state = self._state
-        reservation = _staged_of(job)
-        state.changes.staged.remove(reservation)
-        state.queues[job.record.queue].staged_count -= 1
-        job.staged = None
-        state.unreserve(reservation)
-        return reservation.displaced
-
-    def _end_former_life(self, custom_id: str) -> None:
-        """A custom id whose job has ended starts a new life: nothing of the old one may show."""
-        state = self._state
-        former = state.jobs.get(custom_id)
-        if former is not None:  # a dead letter; who waits for it waits for the new life
-            state.end(former)
-            state.changes.touch(former, Dirty.STATE)
-        if state.forget_completed(custom_id) or state.history.has_evicted or former is not None:
-            state.changes.reborn.append(custom_id)
-
     def _durability(self, asked: Any) -> str:
         """The level that the reply vouches for."""
         if not asked:
@@ -401,8 +320,3 @@ class Admission:
 def _is_being_removed(job: Job) -> bool:
     """True for a job that an earlier entry of the same batch has replaced; others would have refused the batch."""
     return job.staged is not None and job.staged.kind is TransitionKind.REMOVE
-
-
-def _staged_of(job: Job) -> Transition:
-    assert job.staged is not None
-    return job.staged
