@@ -30,6 +30,7 @@ import trio
 from bunqueue_trio import __version__
 from bunqueue_trio.backup.keeper import Backups
 from bunqueue_trio.backup.log_keeper import ChangeLog
+from bunqueue_trio.backup.opening import open_backups
 from bunqueue_trio.backup.settings import BackupSettings
 from bunqueue_trio.clock import SystemClock
 from bunqueue_trio.config import Config
@@ -102,7 +103,15 @@ class Server:
         self.quiesced = trio.Event()
         self.deliveries = deliveries
         self.http_tally = Tally()
-        self.broker.monitoring.backups = self.backups = self._backups()
+        self.broker.monitoring.backups = self.backups = open_backups(
+            BackupSettings.of(config),
+            broker.clock,
+            version=__version__,
+            flush=self.flush_for_backup,
+            announce=broker.announce,
+            in_writer=store.in_writer,
+            attach=store.follow,
+        )
 
     async def serve(self, task_status: trio.TaskStatus[tuple[int, int]]) -> None:
         """Run keepers, sessions and doors; returns when the last session has ended."""
@@ -232,35 +241,6 @@ class Server:
         with self._ends_with_the_server():
             await self.broker.events.queue_events.run(task_status=task_status)
 
-    def _backups(self) -> Backups | None:
-        if not self.config.s3_backup_enabled:
-            return None
-        settings = BackupSettings.of(self.config)
-        if problems := settings.problems():
-            get_logger("Backup").error("S3 backup configuration invalid", errors=problems)
-            return None
-        # Imported here: the client library takes time and memory, which servers without backups need not spend.
-        from bunqueue_trio.backup.s3 import S3Store
-
-        changes: ChangeLog | None = None
-        if settings.log_interval_ms:
-            changes = ChangeLog(
-                settings,
-                self.broker.clock,
-                S3Store,
-                in_writer=self.store.in_writer,
-                attach=self.store.follow,
-            )
-        return Backups(
-            settings,
-            self.broker.clock,
-            S3Store,
-            version=__version__,
-            flush=self._flush_for_backup,
-            announce=self.broker.announce,
-            changes=changes,
-        )
-
     async def _run_changes(self, changes: ChangeLog) -> None:
         with self._ends_with_the_server():
             await changes.run()
@@ -269,8 +249,12 @@ class Server:
         with self._ends_with_the_server():
             await backups.run()
 
-    async def _flush_for_backup(self) -> None:
-        """What has been answered is in the file before the copy begins, and out of its WAL if readers allow (K2)."""
+    async def flush_for_backup(self) -> None:
+        """What has been answered is in the file before the copy begins, and out of its WAL if readers allow (K2).
+
+        Raises:
+            BackupError: the file refuses it.
+        """
         await self.flusher.flush_all()
         if (error := self.broker.storage_health.error) is not None:
             raise BackupError(f"The write buffer cannot be flushed: {error}")
