@@ -203,10 +203,22 @@ class ServerProcess:
         return Client(self.tcp_port, **options)
 
     def get(self, path: str, timeout_s: float = PATIENCE_S) -> tuple[int, bytes]:
+        """GET, as `request`."""
+        return self.request("GET", path, timeout_s=timeout_s)
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        timeout_s: float = PATIENCE_S,
+    ) -> tuple[int, bytes]:
         """One HTTP request on a connection of its own: status and body."""
         connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=timeout_s)
         try:
-            connection.request("GET", path)
+            connection.request(method, path, body, headers or {})
             response = connection.getresponse()
             return response.status, response.read()
         finally:

@@ -6,53 +6,19 @@ Source: S3 backup and restore, "Command line", BD-3, BD-6, BD-12; R215 to R218, 
 import gzip
 import json
 import re
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from bunqueue_trio.backup import s3
-from bunqueue_trio.cli import backup as cli_backup
-from bunqueue_trio.cli.backup import run_backup
 from bunqueue_trio.cli.main import main
-from bunqueue_trio.config import SETTINGS
 from bunqueue_trio.errors import ObjectStoreError
 from bunqueue_trio.storage.paths import FileLock
 from tests.backup import fakes
-from tests.backup.fakes import FakeObjectStore, rows, sha
+from tests.backup.commands import data_of, run
+from tests.backup.commands import environ as environ
+from tests.backup.fakes import rows, sha
 
 REFUSED = ObjectStoreError("Access Denied (ListObjectsV2, HTTP 403)", status=403)
 KEY = "backups/bunqueue-2026-11-30T12-00-00-000Z.db"
-
-
-@pytest.fixture
-def environ(monkeypatch: pytest.MonkeyPatch, store: FakeObjectStore, database: Path, noon) -> Any:
-    """The environment, with settings that pass, and a bucket in memory behind them."""
-    for setting in SETTINGS:
-        for name in (setting.variable, *setting.aliases):
-            monkeypatch.delenv(name, raising=False)
-    good = {
-        "S3_ACCESS_KEY_ID": "some-key",
-        "S3_SECRET_ACCESS_KEY": "a-secret",
-        "S3_BUCKET": "the-bucket",
-        "BUNQUEUE_DATA_PATH": str(database),
-    }
-    for name, value in good.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(s3, "S3Store", lambda settings, patience: store)
-    monkeypatch.setattr(cli_backup, "SystemClock", lambda: noon)
-    return monkeypatch
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    code = run_backup(arguments)
-    out, err = capsys.readouterr()
-    return code, out, err
-
-
-def data_of(out: str) -> Any:
-    """What stands behind the message."""
-    return json.loads(out.partition("\n")[2])
 
 
 @pytest.mark.parametrize("name", ["now", "create"])

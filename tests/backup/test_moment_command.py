@@ -11,10 +11,10 @@ import pytest
 
 from bunqueue_trio.backup.naming import iso, parse_moment
 from bunqueue_trio.backup.replaying import spans
+from tests.backup.commands import data_of, run
+from tests.backup.commands import environ as environ
 from tests.backup.fakes import FakeObjectStore, sha
 from tests.backup.log_rig import PREFIX, LogRig, dump
-from tests.backup.test_backup_command import data_of, run
-from tests.backup.test_backup_command import environ as environ
 
 
 @pytest.fixture

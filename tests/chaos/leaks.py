@@ -12,7 +12,6 @@ Source: R154, R166.
 
 from __future__ import annotations
 
-import http.client
 import json
 import statistics
 import time
@@ -98,15 +97,12 @@ def assert_back_at(
 def heapstats(server: ServerProcess, *, token: str | None = None) -> dict[str, Any]:
     """A fresh look at what the server holds. It shows a look of the last second again, so we let that pass."""
     time.sleep(max(0.0, _looked_at_s.get(server, 0.0) + HEAP_PAUSE_S + 0.05 - time.monotonic()))
-    connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=PATIENCE_S)
-    try:
-        connection.request("GET", "/heapstats", headers={} if token is None else {"Authorization": f"Bearer {token}"})
-        response = connection.getresponse()
-        assert response.status == 200, response.read()
-        stats: dict[str, Any] = json.loads(response.read())
-    finally:
-        connection.close()
-        _looked_at_s[server] = time.monotonic()
+    status, body = server.request(
+        "GET", "/heapstats", headers={} if token is None else {"Authorization": f"Bearer {token}"}
+    )
+    _looked_at_s[server] = time.monotonic()
+    assert status == 200, body
+    stats: dict[str, Any] = json.loads(body)
     return stats
 
 

@@ -9,7 +9,6 @@ Source also: protocol, "Framing and connection", K39.
 
 from __future__ import annotations
 
-import http.client
 import itertools
 import json
 import random
@@ -327,13 +326,8 @@ def test_a_stranger_changes_nothing_over_http(start_server: StartServer, ledger:
 
 
 def status_of(server: ServerProcess, method: str, path: str, headers: dict[str, str]) -> int:
-    connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=30)
-    try:
-        body = json.dumps({"data": 1, "queue": "q", "jobs": [{"data": 1}], "name": "n", "url": "http://127.0.0.1:9/"})
-        connection.request(method, path, body, {"Content-Type": "application/json", **headers})
-        return connection.getresponse().status
-    finally:
-        connection.close()
+    body = json.dumps({"data": 1, "queue": "q", "jobs": [{"data": 1}], "name": "n", "url": "http://127.0.0.1:9/"})
+    return server.request(method, path, body, {"Content-Type": "application/json", **headers})[0]
 
 
 def test_a_stranger_may_not_send_a_large_frame(start_server: StartServer) -> None:

@@ -15,11 +15,11 @@ from xml.sax.saxutils import escape
 
 import pytest
 
+from tests.backup.commands import back_up, command, real_command, settings_of
 from tests.backup.fakes import make_database, rows
 from tests.backup.scripted import Answer, Scripted, Seen, error
 from tests.field.closing import check_closing
 from tests.field.test_persistence import other_process
-from tests.integration.test_backups import back_up, command, real_command, settings_of
 from tests.process import Client, ServerProcess, StartServer
 from tests.s3 import Bucket
 from tests.s3 import bucket as bucket

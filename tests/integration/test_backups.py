@@ -7,67 +7,25 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import shutil
 import sqlite3
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import closing, redirect_stderr, redirect_stdout, suppress
-from io import StringIO
+from collections.abc import Callable
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 
-from bunqueue_trio.cli.backup import run_backup
+from tests.backup.commands import back_up, real_command
 from tests.backup.fakes import make_database
-from tests.process import ROOT, ServerProcess, StartServer, wait_until
+from tests.process import ServerProcess, StartServer, wait_until
 from tests.s3 import Bucket, S3Server
 from tests.s3 import bucket as bucket
 from tests.s3 import s3_server as s3_server
 
 pytestmark = pytest.mark.slow
-
-
-def back_up(server: ServerProcess) -> dict[str, Any]:
-    """Ask the server for a backup, and wait for it."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=300)
-    with closing(connection):
-        connection.request("POST", "/backups")
-        reply: dict[str, Any] = json.loads(connection.getresponse().read())
-    return reply
-
-
-def command(settings: Mapping[str, str], path: Path, *arguments: str) -> tuple[int, str, str]:
-    """Carry out ``backup *arguments`` in this process: exit code, stdout, stderr."""
-    out, err = StringIO(), StringIO()
-    environment = {**settings, "BUNQUEUE_DATA_PATH": str(path)}
-    with mock.patch.dict(os.environ, environment), redirect_stdout(out), redirect_stderr(err):
-        code = run_backup(arguments)
-    return code, out.getvalue(), err.getvalue()
-
-
-def real_command(settings: Mapping[str, str], path: Path, *arguments: str) -> tuple[int, str, str]:
-    """The same as a program of its own."""
-    environment = {**os.environ, **settings, "BUNQUEUE_DATA_PATH": str(path), "PYTHONPATH": str(ROOT)}
-    run = subprocess.run(
-        [sys.executable, "-m", "bunqueue_trio", "backup", *arguments], env=environment, capture_output=True, text=True
-    )
-    return run.returncode, run.stdout, run.stderr
-
-
-def settings_of(endpoint: str, bucket: str) -> dict[str, str]:
-    """Environment variables that lead to a store which knows no credentials of ours."""
-    return {
-        "S3_ENDPOINT": endpoint,
-        "S3_BUCKET": bucket,
-        "S3_ACCESS_KEY_ID": "some-key",
-        "S3_SECRET_ACCESS_KEY": "the-very-secret-word",
-    }
 
 
 def test_everything_comes_back_after_the_loss_of_the_host(start_server: StartServer, bucket: Bucket, tmp_path: Path):

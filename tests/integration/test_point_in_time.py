@@ -7,7 +7,6 @@ import json
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,16 +14,15 @@ from typing import Any
 import pytest
 
 from bunqueue_trio.backup.naming import iso
+from tests.backup.commands import command
 from tests.backup.log_rig import dump
-from tests.integration.test_backups import command
-from tests.process import ServerProcess, StartServer
+from tests.process import ServerProcess, StartServer, wait_until
 from tests.s3 import Bucket
 from tests.s3 import bucket as bucket
 from tests.s3 import s3_server as s3_server
 
 pytestmark = pytest.mark.slow
 PROMISE_S = 10.0
-TIMEOUT_S = 60.0
 
 
 class Pusher(threading.Thread):
@@ -64,13 +62,6 @@ def can_be_restored(server: ServerProcess) -> bool:
     return state(server)["log"]["recoveryPointAt"] is not None
 
 
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + TIMEOUT_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def numbers(path: Path) -> set[int]:
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
@@ -81,9 +72,9 @@ def test_the_loss_of_the_machine_costs_ten_seconds_at_most(start_server: StartSe
     server = start_server(S3_BACKUP_ENABLED=1, **bucket.environment)  # all at its defaults
     pusher = Pusher(server)
     pusher.start()
-    until(lambda: can_be_restored(server))
+    wait_until(lambda: can_be_restored(server), "there is what the log begins with")
     seen = state(server)["log"]["shippedCount"]
-    until(lambda: state(server)["log"]["shippedCount"] > seen)
+    wait_until(lambda: state(server)["log"]["shippedCount"] > seen, "more has been uploaded")
     time.sleep(2)
     shown_s = json.loads(server.get("/health")[1])["backup"]["recoveryPointAgeSeconds"]
     metrics = server.get("/prometheus")[1].decode()
@@ -124,7 +115,7 @@ def test_a_clean_stop_loses_nothing_and_the_next_start_begins_a_chain(
     start_server: StartServer, bucket: Bucket, tmp_path: Path
 ):
     server = start_server(S3_BACKUP_ENABLED=1, S3_BACKUP_LOG_INTERVAL=500, **bucket.environment)
-    until(lambda: can_be_restored(server))
+    wait_until(lambda: can_be_restored(server), "there is what the log begins with")
     with server.connect() as client:
         for _ in range(10):  # 9 MB, so that the WAL begins anew under way
             client.ok("PUSHB", queue="q", jobs=[{"data": "x" * 3_000} for _ in range(300)])
@@ -142,7 +133,7 @@ def test_a_clean_stop_loses_nothing_and_the_next_start_begins_a_chain(
         server.start()
         with server.connect() as client:
             client.ok("PUSH", queue="q", data="more")
-            until(lambda: is_safe(state(server)))
+            wait_until(lambda: is_safe(state(server)), "everything is uploaded")
         server.kill()
         code, out, err = command(bucket.environment, fresh, "restore", "--to", "latest", "-f")
         assert code == 0, out + err
