@@ -270,6 +270,23 @@ def drain(
         wait_until(is_empty, f"{queue} is empty", timeout_s)
 
 
+def push_durable(server: ServerProcess, ledger: Ledger, *job_ids: str, queue: str = QUEUE) -> None:
+    """Push these jobs one by one; each is in the file."""
+    ledger.push(*job_ids)
+    with server.connect() as client:
+        for job_id in job_ids:
+            client.ok("PUSH", queue=queue, data=1, jobId=job_id, durable=True, **LASTING)
+            ledger.acknowledge(job_id)
+
+
+def completed_count(server: ServerProcess, queue: str = QUEUE) -> int:
+    """As the counters have it, which also count a completion that happened twice."""
+    with server.connect() as client:
+        count = client.ok("Metrics", queue=queue, type="completed")["data"]["meta"]["count"]
+        assert count == client.ok("GetJobCounts", queue=queue)["counts"]["completed"]
+    return int(count)
+
+
 def look_up(server: ServerProcess, ledger: Ledger, job_ids: Iterable[str] | None = None) -> dict[str, str]:
     """State of each job that was ever pushed, or of these, without the unknown ones. Goes into the books."""
     wanted = sorted(ledger.pushed) if job_ids is None else list(job_ids)

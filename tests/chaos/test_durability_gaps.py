@@ -30,7 +30,7 @@ from bunqueue_trio.ids import Ids
 from bunqueue_trio.server.startup import load_engine
 from bunqueue_trio.storage import connection as db
 from bunqueue_trio.storage.soundness import ABOUT_VALUES
-from tests.chaos.actors import LASTING, drain, look_up, round_trip
+from tests.chaos.actors import LASTING, completed_count, drain, look_up, round_trip
 from tests.chaos.bounds import BOUNDS
 from tests.chaos.ledger import Ledger
 from tests.chaos.proxy import Proxy
@@ -42,14 +42,6 @@ FRAME = FRAME_HEADER + PAGE
 REAL_STARTS = 3
 
 # ACKs that never left
-
-
-def completed_count(server: ServerProcess) -> int:
-    """As the counters have it, which also count a completion that happened twice."""
-    with server.connect() as client:
-        count = client.ok("Metrics", queue="q", type="completed")["data"]["meta"]["count"]
-        assert count == client.ok("GetJobCounts", queue="q")["counts"]["completed"]
-    return int(count)
 
 
 def hand_out(server: ServerProcess, ledger: Ledger, client: Client, ids: list[str]) -> dict[str, str]:

@@ -23,7 +23,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from bunqueue_trio.clock import ManualClock
-from tests.chaos.actors import LASTING, Worker, living, look_up
+from tests.chaos.actors import Worker, living, look_up, push_durable
 from tests.chaos.ledger import Ledger
 from tests.chaos.proxy import Proxy
 from tests.engine_harness import EngineHarness
@@ -34,14 +34,6 @@ MINUTE = 60_000
 HOUR = 3_600_000
 
 # C1 to C4: a worker dies
-
-
-def push(server: ServerProcess, ledger: Ledger, *job_ids: str) -> None:
-    ledger.push(*job_ids)
-    with server.connect() as client:
-        for job_id in job_ids:
-            client.ok("PUSH", queue="q", data=1, jobId=job_id, durable=True, **LASTING)
-            ledger.acknowledge(job_id)
 
 
 def take(client: Client, ledger: Ledger, worker: str, *, timeout: int = 30_000, lock_ttl: int = 60_000) -> Any:
@@ -59,7 +51,7 @@ def complete(client: Client, ledger: Ledger, worker: str, job_id: str, token: st
     ledger.complete(job_id)
 
 
-def completed_count(server: ServerProcess) -> int:
+def only_completed_count(server: ServerProcess) -> int:
     with server.connect() as client:
         counts = client.ok("GetJobCounts", queue="q")["counts"]
         assert not any(counts[state] for state in ("waiting", "delayed", "active", "failed"))
@@ -87,7 +79,7 @@ def test_another_worker_gets_the_job_of_one_whose_socket_is_gone(
     server: ServerProcess, ledger: Ledger, die: Callable[[Client], None]
 ) -> None:
     """C1: at once, although the lease has a minute to go (R144, R145, R148)."""
-    push(server, ledger, "job")
+    push_durable(server, ledger, "job")
     with server.connect() as second:
         first = server.connect()
         _, token = take(first, ledger, "first")
@@ -102,7 +94,7 @@ def test_another_worker_gets_the_job_of_one_whose_socket_is_gone(
             assert late.error("ACK", id="job", token=token) == "Invalid or expired lock token for job job"
         complete(second, ledger, "second", "job", second_token)
     assert look_up(server, ledger) == {"job": "completed"}
-    assert completed_count(server) == 1
+    assert only_completed_count(server) == 1
     server.assert_no_faults()
 
 
@@ -118,7 +110,7 @@ sys.stdin.read()
 
 def test_another_worker_gets_the_job_of_a_process_that_is_killed(server: ServerProcess, ledger: Ledger) -> None:
     """C1 once more, with kill -9."""
-    push(server, ledger, "job")
+    push_durable(server, ledger, "job")
     with subprocess.Popen(
         [sys.executable, "-c", WORKER, str(server.tcp_port)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
@@ -141,7 +133,7 @@ def test_only_its_lease_takes_a_job_from_a_worker_that_had_shown_life(
     server: ServerProcess, ledger: Ledger, way: str
 ) -> None:
     """C2: the first worker may still be at work although its connection is gone, so nobody else may be (R146)."""
-    push(server, ledger, "job")
+    push_durable(server, ledger, "job")
     with server.connect() as second:
         first = server.connect()
         _, token = take(first, ledger, "first", lock_ttl=SHORT_TTL_MS)
@@ -162,12 +154,12 @@ def test_only_its_lease_takes_a_job_from_a_worker_that_had_shown_life(
         ledger.begin("job", "second")
         complete(second, ledger, "second", "job", reply["token"])
     assert look_up(server, ledger) == {"job": "completed"}
-    assert completed_count(server) == 1
+    assert only_completed_count(server) == 1
 
 
 def test_a_network_that_vanishes_costs_a_lease_and_no_job(server: ServerProcess, ledger: Ledger) -> None:
     """C2 once more: the server hears nothing of the end, and what the worker says afterwards does not arrive."""
-    push(server, ledger, "job")
+    push_durable(server, ledger, "job")
     with Proxy(server.tcp_port) as proxy, Client(proxy.port) as first, server.connect() as second:
         asked_at = time.monotonic()
         _, token = take(first, ledger, "first", lock_ttl=SHORT_TTL_MS)
@@ -183,7 +175,7 @@ def test_a_network_that_vanishes_costs_a_lease_and_no_job(server: ServerProcess,
         complete(second, ledger, "second", "job", reply["token"])
         assert second.ok("GetResult", id="job")["result"] == "second"
     assert look_up(server, ledger) == {"job": "completed"}
-    assert completed_count(server) == 1
+    assert only_completed_count(server) == 1
 
 
 def test_twenty_jobs_that_were_pulled_and_abandoned_all_complete(
@@ -191,7 +183,7 @@ def test_twenty_jobs_that_were_pulled_and_abandoned_all_complete(
 ) -> None:
     """C3: some with heartbeats, some without, pulled one by one and together (R147, R148)."""
     ids = [f"job-{number}" for number in range(20)]
-    push(server, ledger, *ids)
+    push_durable(server, ledger, *ids)
     clients = [server.connect() for _ in range(4)]
     for number, client in enumerate(clients):
         pulled = client.ok("PULLB", queue="q", count=5, owner=f"w{number}", lockTtl=SHORT_TTL_MS)
@@ -210,7 +202,7 @@ def test_twenty_jobs_that_were_pulled_and_abandoned_all_complete(
     with living(*crew):
         wait_until(lambda: len(ledger.completed) == 20, "all are completed")
     assert look_up(server, ledger) == dict.fromkeys(ids, "completed")
-    assert completed_count(server) == 20
+    assert only_completed_count(server) == 20
     with server.connect() as client:
         jobs = [client.ok("GetJob", id=job_id)["job"] for job_id in ids]
     assert {job["attempts"] for job in jobs} == {1}

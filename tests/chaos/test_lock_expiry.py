@@ -15,21 +15,13 @@ from typing import Any
 
 import pytest
 
-from tests.chaos.actors import LASTING, drain, look_up, prepare
+from tests.chaos.actors import completed_count, drain, look_up, prepare, push_durable
 from tests.chaos.ledger import Ledger
-from tests.process import Client, ServerProcess, StartServer, wait_until
+from tests.process import Client, StartServer, wait_until
 
 TTL_MS = 200
 HANDLER_S = 0.5
 LONG_GRACE_MS = 60_000  # far beyond what a slow machine needs
-
-
-def push(server: ServerProcess, ledger: Ledger, *job_ids: str) -> None:
-    ledger.push(*job_ids)
-    with server.connect() as client:
-        for job_id in job_ids:
-            client.ok("PUSH", queue="q", data=1, jobId=job_id, durable=True, **LASTING)
-    ledger.acknowledge(*job_ids)
 
 
 def take(client: Client, ledger: Ledger, worker: str, *, ttl_ms: int = TTL_MS, timeout: int = 30_000) -> Any:
@@ -42,20 +34,13 @@ def take(client: Client, ledger: Ledger, worker: str, *, ttl_ms: int = TTL_MS, t
     return reply["job"]["id"], reply["token"]
 
 
-def completed_count(client: Client) -> int:
-    """As the counters have it, which also count a completion that happened twice."""
-    count = client.ok("Metrics", queue="q", type="completed")["data"]["meta"]["count"]
-    assert count == client.ok("GetJobCounts", queue="q")["counts"]["completed"]
-    return int(count)
-
-
 @pytest.mark.parametrize("cmd", ["ACK", "ACKB"])
 def test_a_late_completion_within_the_grace_is_taken_and_is_no_stall(
     start_server: StartServer, ledger: Ledger, cmd: str
 ) -> None:
     """R162, R163: the row as it stands; another worker asks all the while, and is given nothing."""
     server = start_server(LEASE_GRACE_MS=LONG_GRACE_MS)
-    push(server, ledger, "job")
+    push_durable(server, ledger, "job")
     with server.connect() as first, server.connect() as second:
         _, token = take(first, ledger, "first")
         waiting = second.send("PULL", queue="q", owner="second", lockTtl=60_000, timeout=int(HANDLER_S * 3_000))
@@ -73,7 +58,7 @@ def test_a_late_completion_within_the_grace_is_taken_and_is_no_stall(
         assert (job["state"], job["attempts"], job["stallCount"]) == ("completed", 0, 0)
         assert first.ok("GetResult", id="job")["result"] == "late"
         assert first.ok("Dlq", queue="q", count=10)["jobs"] == []
-        assert completed_count(first) == 1
+        assert completed_count(server) == 1
     server.restart()
     assert look_up(server, ledger) == {"job": "completed"}
     server.assert_no_faults()
@@ -82,7 +67,7 @@ def test_a_late_completion_within_the_grace_is_taken_and_is_no_stall(
 def test_nothing_but_a_completion_is_taken_late(start_server: StartServer, ledger: Ledger) -> None:
     """R163: who can no longer be sure to be alone may say that it is done, and nothing else."""
     server = start_server(LEASE_GRACE_MS=LONG_GRACE_MS)
-    push(server, ledger, "job")
+    push_durable(server, ledger, "job")
     with server.connect() as first:
         _, token = take(first, ledger, "first")
         time.sleep(HANDLER_S)
@@ -105,7 +90,7 @@ def test_after_a_new_lease_the_first_workers_completion_is_refused(
 ) -> None:
     """R164: the second worker's result is the one that counts, whenever the first one speaks up."""
     server = start_server(LEASE_GRACE_MS=100)
-    push(server, ledger, "job")
+    push_durable(server, ledger, "job")
     with server.connect() as first, server.connect() as second:
         _, token = take(first, ledger, "first")
         taken = take(second, ledger, "second", ttl_ms=60_000)  # waits, and is given the job when the grace is over
@@ -127,7 +112,7 @@ def test_after_a_new_lease_the_first_workers_completion_is_refused(
         job = second.ok("GetJob", id="job")["job"]
         assert (job["state"], job["attempts"], job["stallCount"]) == ("completed", 1, 1)
         assert second.ok("GetResult", id="job")["result"] == "real"
-        assert completed_count(second) == 1
+        assert completed_count(server) == 1
     server.restart()
     with server.connect() as client:
         assert client.ok("GetResult", id="job")["result"] == "real"
@@ -140,7 +125,7 @@ def test_a_job_that_waits_again_is_still_completed_by_the_worker_that_did_it(
 ) -> None:
     """R126: taken back, and given to nobody: the work is done, so it need not be done again."""
     server = start_server(LEASE_GRACE_MS=0)
-    push(server, ledger, "job")
+    push_durable(server, ledger, "job")
     with server.connect() as first:
         _, token = take(first, ledger, "first")
         wait_until(lambda: first.state("job") == "waiting", "the job is taken back")
@@ -152,7 +137,7 @@ def test_a_job_that_waits_again_is_still_completed_by_the_worker_that_did_it(
         assert take(first, ledger, "first", timeout=200) is None
         job = first.ok("GetJob", id="job")["job"]
         assert (job["state"], job["attempts"]) == ("completed", 1)
-        assert completed_count(first) == 1
+        assert completed_count(server) == 1
     assert look_up(server, ledger) == {"job": "completed"}
 
 
@@ -163,7 +148,7 @@ def test_handlers_of_any_length_end_in_one_completion_per_job(
     server = start_server(LEASE_GRACE_MS=100)
     prepare(server)
     ids = [f"job-{number}" for number in range(60)]
-    push(server, ledger, *ids)
+    push_durable(server, ledger, *ids)
     late: list[str] = []
     faults: list[BaseException] = []
 
@@ -193,7 +178,6 @@ def test_handlers_of_any_length_end_in_one_completion_per_job(
 
     assert look_up(server, ledger) == dict.fromkeys(ids, "completed")
     assert ledger.completed == set(ids)
-    with server.connect() as client:
-        assert completed_count(client) == len(ids)
+    assert completed_count(server) == len(ids)
     ledger.remark(f"{len(late)} completions refused")
     server.assert_no_faults()
