@@ -45,7 +45,7 @@ class FakeObjectStore:
 
     def put(self, key: str, data: bytes, *, content_type: str) -> None:
         self._called("put", key)
-        self._keep(key, data, content_type, {})
+        self.keep(key, data, content_type, {})
 
     def put_stream(
         self, key: str, source: Readable, *, content_type: str, metadata: dict[str, str], part_bytes: int
@@ -57,7 +57,7 @@ class FakeObjectStore:
             parts.append(part)
             self.largest_part = max(self.largest_part, len(part))
         self._called("complete", key)
-        self._keep(key, b"".join(parts), content_type, metadata)
+        self.keep(key, b"".join(parts), content_type, metadata)
 
     def look(self, key: str) -> StoredObject | None:
         self._called("look", key)
@@ -90,6 +90,13 @@ class FakeObjectStore:
 
     # for tests
 
+    def keep(self, key: str, data: bytes, content_type: str, metadata: dict[str, str]) -> None:
+        """What every upload comes to; a test may exchange it."""
+        self.objects[key] = data
+        self.types[key] = content_type
+        self.metadata[key] = metadata
+        self.modified.setdefault(key, 1_800_000_000_000.0)
+
     def fail(self, error: Exception, *names: str, key: str = "", times: int = 1_000_000) -> None:
         """Calls of these methods fail, for keys that contain *key*."""
         left = times
@@ -110,12 +117,6 @@ class FakeObjectStore:
     def _called(self, name: str, key: str) -> None:
         self.history.append((name, key))
         self.before(name, key)
-
-    def _keep(self, key: str, data: bytes, content_type: str, metadata: dict[str, str]) -> None:
-        self.objects[key] = data
-        self.types[key] = content_type
-        self.metadata[key] = metadata
-        self.modified.setdefault(key, 1_800_000_000_000.0)
 
     def _shown(self, key: str, metadata: dict[str, str]) -> StoredObject:
         return StoredObject(key, len(self.objects[key]), self.modified[key], metadata)

@@ -284,8 +284,8 @@ async def test_a_snapshot_that_cannot_be_read_back_does_not_fill_the_bucket(rig:
 
 async def test_a_segment_that_the_bucket_has_not_kept_is_found_and_uploaded_again(rig: Rig, target: Path):
     await rig.backups.make()
-    keep = rig.objects._keep
-    rig.objects._keep = lambda key, data, kind, words: keep(key, data[:-30] + b"x" * 30, kind, words)
+    keep = rig.objects.keep
+    rig.objects.keep = lambda key, data, kind, words: keep(key, data[:-30] + b"x" * 30, kind, words)
     await rig.commit(3)
 
     await rig.log.ship()
@@ -293,7 +293,7 @@ async def test_a_segment_that_the_bucket_has_not_kept_is_found_and_uploaded_agai
     assert rig.segments == []
     assert rig.status().error is not None
     assert rig.status().waiting_bytes > 0
-    rig.objects._keep = keep
+    rig.objects.keep = keep
     await rig.log.ship()
     assert (len(rig.segments), rig.status().error) == (1, None)
     assert rig.restored(target) == 3

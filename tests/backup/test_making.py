@@ -241,12 +241,12 @@ def test_a_stop_leaves_nothing_half_made(make, store, database, name):
 
 def damage(store: FakeObjectStore, change) -> None:
     """What is read back differs from what was put."""
-    put = store._keep
+    put = store.keep
 
     def keep(key: str, data: bytes, content_type: str, metadata: dict[str, str]) -> None:
         put(key, change(data) if key.endswith(".db") else data, content_type, metadata)
 
-    store._keep = keep
+    store.keep = keep
 
 
 def test_a_flipped_bit_in_the_bucket_is_found_and_the_object_deleted(make, store, noon):

@@ -289,7 +289,7 @@ async def test_a_defect_leaves_the_connection_open(rig: Rig, connect, autojump_c
     def fail(command, now):
         raise RuntimeError("a defect")
 
-    rig.engine._handlers[c.Count] = fail
+    rig.engine.lend({c.Count: fail})
     wire = connect(rig)
 
     assert await wire.call("Count", queue=QUEUE) == {"ok": False, "error": "Internal server error"}

@@ -343,7 +343,7 @@ def broken_count(rig: Rig):
     def fail(command, now):
         raise ZeroDivisionError("a defect")
 
-    rig.engine._handlers[c.Count] = fail
+    rig.engine.lend({c.Count: fail})
     return rig
 
 
@@ -376,7 +376,7 @@ async def test_an_error_of_the_storage_within_a_command_is_a_defect(rig: Rig, mo
     def fail(command, now):
         raise StorageError("no such table: jobs")
 
-    rig.engine._handlers[c.Count] = fail
+    rig.engine.lend({c.Count: fail})
     talker = rig.talker()
     talker.say("Count", queue=QUEUE)
 

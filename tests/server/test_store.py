@@ -140,15 +140,15 @@ async def test_a_reading_connection_cannot_write(tmp_path):
 
 async def test_a_failed_commit_changes_nothing_and_says_so(tmp_path, monkeypatch, batch_of):
     async with open_store(str(tmp_path / "jobs.db"), synchronous="NORMAL") as store:
-        pages = store._writer.pragma("page_count")
-        store._writer.execute(f"PRAGMA max_page_count = {pages}").fetchall()
+        pages = await store.in_writer(lambda writer: writer.pragma("page_count"))
+        await store.in_writer(lambda writer: writer.pragma("max_page_count", pages))
         large = batch_of(*map(str, range(50)), data="x" * 4_000)
 
         with pytest.raises(DiskFullError, match=FULL):
             await store.commit(large)
 
         assert await store.read(lambda db: db.execute("SELECT count(*) FROM jobs").fetchone()) == (0,)
-        store._writer.execute("PRAGMA max_page_count = 1000000").fetchall()
+        await store.in_writer(lambda writer: writer.pragma("max_page_count", 1_000_000))
         await store.commit(batch_of("a"))
     assert stored_ids(tmp_path / "jobs.db") == ["a"]
 

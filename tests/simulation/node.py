@@ -190,7 +190,7 @@ class Node:
     def flush_begin(self) -> None:
         """The flusher takes what has changed."""
         assert self._flush is None
-        self._flush = self.flusher._flush()
+        self._flush = self.flusher.flush()
         self._flush.send(None)
 
     def flush_end(self) -> bool:
