@@ -62,6 +62,8 @@ def start(**flags: str | None) -> None:
 def backup(arguments: tuple[str, ...]) -> None:
     """Back up to S3, and back: now, list, restore KEY -f, verify KEY, status.
 
+    With --to TIME or --to latest in place of KEY: the state of that moment. --json: for programs.
+
     Needs no server. Settings come from the environment: BUNQUEUE_DATA_PATH, S3_BUCKET, S3_ACCESS_KEY_ID, ...
     """
     # Imported here: the client library of the store takes time that the other commands need not spend.
