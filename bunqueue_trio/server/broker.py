@@ -156,8 +156,12 @@ class Broker:
         (self._promised if self.waits_for_commit else self._executed).append(kind)
         return reply
 
-    def is_sole_client(self, client: Client) -> bool:
-        """Whether nobody else is busy right now: the last two turns were this client's, and it waits for no reply."""
+    def note_turn(self, client: Client) -> bool:
+        """*client* has had a turn, and is about to read on.
+
+        Returns:
+            Whether nobody else is busy right now: the last two turns were its own, and it waits for no reply.
+        """
         was_last, self._last_client_id = self._last_client_id == client.id, client.id
         return was_last and not self.is_flushing and not client.is_waiting
 

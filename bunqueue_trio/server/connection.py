@@ -121,7 +121,7 @@ class Connection:
         max_bytes = READ_BYTES if self.session.is_authenticated else PREAUTH_READ_BYTES
         if not self._frames.has_partial or not self._idle_timeout_s:
             self._partial_since_s = None
-            if self._broker.is_sole_client(self.session):
+            if self._broker.note_turn(self.session):
                 if self._lingering.owes_checkpoint:
                     # Everybody else gets a turn, but we do not sleep: being woken would cost more than all of them.
                     await trio.lowlevel.checkpoint()
