@@ -17,7 +17,7 @@ from bunqueue_trio.backup.log_keeper import ChangeLog
 from bunqueue_trio.backup.making import Made, Maker, Witness
 from bunqueue_trio.backup.object_store import ObjectStore
 from bunqueue_trio.backup.patience import Patience
-from bunqueue_trio.backup.record import IN_PROGRESS, Turn, read_record, write_record
+from bunqueue_trio.backup.record import IN_PROGRESS, BackupLock, read_record, write_record
 from bunqueue_trio.backup.settings import BackupSettings
 from bunqueue_trio.backup.stopping import run_stoppable
 from bunqueue_trio.errors import BackupBusyError, BackupError, StorageError
@@ -208,7 +208,7 @@ class Backups:
         patience = self._make_patience()
 
         def work() -> Made:
-            with Turn.take(self._database):
+            with BackupLock.acquire(self._database):
                 try:
                     store = self._open_store(self.settings, patience)
                     proven = read_record(self._database).last_proven_key

@@ -78,7 +78,7 @@ class ChangeLog:
         self._chain: Chain | None = None
         self._is_based = False
         self._shipped_count = 0
-        self._lost_count = 0
+        self._broken_count = 0
         self._error: str | None = None
         self._failing_since: float | None = None
         self._base_key = ""
@@ -104,7 +104,7 @@ class ChangeLog:
             recovery_point_at=at,
             waiting_bytes=0 if chain is None else chain.held_bytes,
             shipped_count=self._shipped_count,
-            broken_count=self._lost_count,
+            broken_count=self._broken_count,
             error=self._error,
             failing_since=self._failing_since,
         )
@@ -133,9 +133,9 @@ class ChangeLog:
                 await self._seal(chain)
             await self._upload(chain)
         if chain.broken is not None:
-            await self._lose(chain, chain.broken)
+            await self._break(chain, chain.broken)
         elif chain.position().at > self._clock.now().wall_ms + BACK_MS:
-            await self._lose(chain, "the clock was put back")
+            await self._break(chain, "the clock was put back")
 
     async def finish(self, limit_s: float = FINAL_S) -> None:
         """Ship what the last flush has written, and end. Call it with nothing else going on.
@@ -171,7 +171,7 @@ class ChangeLog:
                 self.note_failure(f"The change log cannot begin: {error}")
                 return None
             self._chain, self._is_based = chain, False
-        return _Moment(self, chain)
+        return _ChainWitness(self, chain)
 
     def clean(self, store: ObjectStore, patience: Patience) -> None:
         """Apply the retention. In the thread of a backup. What cannot be deleted is left for the next time."""
@@ -275,8 +275,8 @@ class ChangeLog:
     def _look_soon(self) -> None:
         self._look_mono_ms = self._clock.now().mono_ms
 
-    async def _lose(self, chain: Chain, reason: str) -> None:
-        self._lost_count += 1
+    async def _break(self, chain: Chain, reason: str) -> None:
+        self._broken_count += 1
         self.note_failure(f"The change log has ended: {reason}")
         await self._detach(chain, reason)
 
@@ -295,8 +295,8 @@ class ChangeLog:
         self._error = text
 
 
-class _Moment:
-    """See `Witness`."""
+class _ChainWitness:
+    """See `Witness`: between which two positions of the chain a backup lies."""
 
     def __init__(self, changes: ChangeLog, chain: Chain) -> None:
         self._changes = changes

@@ -71,7 +71,7 @@ class Witness(Protocol):
 
 
 class Maker:
-    """Makes backups of one data file. Whoever calls holds its `Turn`.
+    """Makes backups of one data file. Whoever calls holds its `BackupLock`.
 
     Args:
         spared: keys that the retention leaves alone, unless a backup is proven that comes after them.

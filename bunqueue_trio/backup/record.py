@@ -30,7 +30,7 @@ def read_record(database: str) -> BackupRecord:
 
 
 def write_record(database: str, record: BackupRecord) -> None:
-    """Remember. With `Turn` held.
+    """Remember. With `BackupLock` held.
 
     Raises:
         OSError: it could not be written; what was remembered before still is.
@@ -42,14 +42,14 @@ def write_record(database: str, record: BackupRecord) -> None:
     os.replace(scratch, path)
 
 
-class Turn:
+class BackupLock:
     """The right to back up, or to replace, one data file; ends with the process, whatever ends it."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
     @classmethod
-    def take(cls, database: str) -> Self:
+    def acquire(cls, database: str) -> Self:
         """Take it; does not wait.
 
         Raises:

@@ -26,7 +26,7 @@ from bunqueue_trio.backup.checking import Fetched, fetch
 from bunqueue_trio.backup.naming import iso
 from bunqueue_trio.backup.object_store import ObjectStore
 from bunqueue_trio.backup.patience import Patience
-from bunqueue_trio.backup.record import Turn
+from bunqueue_trio.backup.record import BackupLock
 from bunqueue_trio.backup.scratch import SIDE_FILES, scratch_path, sweep
 from bunqueue_trio.errors import BackupError, FileInUseError, StartError
 from bunqueue_trio.storage.copying import fold_in
@@ -77,7 +77,7 @@ def restore(
         raise BackupError(str(error)) from error
     has_succeeded = False
     try:
-        with lock, Turn.take(path):
+        with lock, BackupLock.acquire(path):
             if is_open_elsewhere(path):
                 raise BackupError(IN_USE)
             sweep(path)
@@ -101,7 +101,7 @@ def rehearse(
         BackupError: a restore would fail with the same text.
     """
     path = os.path.realpath(database)
-    with Turn.take(path):
+    with BackupLock.acquire(path):
         sweep(path)
         with scratch_path(path, "verify", clock.now().wall_ms) as scratch:
             fetched = fetch(store, key, scratch, patience)

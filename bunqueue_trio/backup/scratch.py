@@ -33,7 +33,7 @@ def scratch_path(database: str, purpose: str, wall_ms: float) -> Iterator[str]:
 
 
 def sweep(database: str) -> None:
-    """Remove what a killed process has left. Only with the `Turn` of that database."""
+    """Remove what a killed process has left. Only with the `BackupLock` of that database."""
     for purpose in ("backup", "verify", "restore"):
         for path in glob(f"{escape(database)}.{purpose}-*.tmp*"):
             with suppress(OSError):

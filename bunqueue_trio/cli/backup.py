@@ -24,7 +24,7 @@ from bunqueue_trio.backup.keeper import Backups
 from bunqueue_trio.backup.naming import iso, made_at, newest_first, parse_moment
 from bunqueue_trio.backup.object_store import ObjectStore, StoredObject
 from bunqueue_trio.backup.patience import Patience
-from bunqueue_trio.backup.record import Turn, read_record, write_record
+from bunqueue_trio.backup.record import BackupLock, read_record, write_record
 from bunqueue_trio.backup.replaying import Span, rehearse_to, restore_to, spans
 from bunqueue_trio.backup.restoring import Restored, rehearse, restore
 from bunqueue_trio.backup.settings import BackupSettings
@@ -219,7 +219,7 @@ class BackupCommand:
 
     def _remember_proof(self, settings: BackupSettings, key: str, at: float) -> None:
         """A backup that has been rehearsed is as proven as one that the server has read back."""
-        with suppress(BackupError, OSError), Turn.take(settings.database):
+        with suppress(BackupError, OSError), BackupLock.acquire(settings.database):
             record = read_record(settings.database)
             if record.last_proven_at is None or record.last_proven_at < at:
                 write_record(settings.database, structs.replace(record, last_proven_at=at, last_proven_key=key))

@@ -15,7 +15,7 @@ import trio
 from bunqueue_trio.backup import keeper, stopping
 from bunqueue_trio.backup.keeper import Backups
 from bunqueue_trio.backup.making import Made
-from bunqueue_trio.backup.record import Turn, read_record, write_record
+from bunqueue_trio.backup.record import BackupLock, read_record, write_record
 from bunqueue_trio.backup.stopping import run_stoppable
 from bunqueue_trio.clock import TrioClock
 from bunqueue_trio.errors import BackupBusyError, BackupError, BackupStoppedError, ObjectStoreError
@@ -284,7 +284,7 @@ async def test_a_missing_folder_or_full_disk_fails_the_backup_and_not_the_server
 
 async def test_another_process_that_makes_one_is_not_disturbed(rig, store, database):
     it = rig()
-    with Turn.take(str(database)), pytest.raises(BackupBusyError, match=r"^Backup already in progress$"):
+    with BackupLock.acquire(str(database)), pytest.raises(BackupBusyError, match=r"^Backup already in progress$"):
         await it.backups.make()
 
     assert store.history == []
@@ -309,7 +309,7 @@ async def test_a_stop_during_an_upload_ends_it_and_leaves_nothing(rig, store, da
     assert store.objects == {}
     assert names_beside(database) == {""}
     assert it.backups.status().error is None
-    await trio.to_thread.run_sync(lambda: Turn.take(str(database)).__exit__())
+    await trio.to_thread.run_sync(lambda: BackupLock.acquire(str(database)).__exit__())
 
 
 async def test_work_that_cannot_be_interrupted_is_left_behind(monkeypatch):

@@ -15,7 +15,7 @@ import pytest
 
 from bunqueue_trio.backup.naming import newest_first
 from bunqueue_trio.backup.patience import Patience
-from bunqueue_trio.backup.record import Turn
+from bunqueue_trio.backup.record import BackupLock
 from bunqueue_trio.backup.replaying import restore_to
 from bunqueue_trio.backup.restoring import restore
 from bunqueue_trio.backup.s3 import S3Store
@@ -133,7 +133,7 @@ def test_whatever_a_killed_backup_has_left_in_the_list_can_be_restored(bucket: B
             restore(store, item.key, str(tmp_path / "fresh.db"), waiting, SystemClock())
             assert rows(tmp_path / "fresh.db") == 3
         if database.exists():
-            Turn.take(str(database)).__exit__()  # a lock ends with the process
+            BackupLock.acquire(str(database)).__exit__()  # a lock ends with the process
             assert all(name in ("", "-wal", "-shm") or ".tmp" in name for name in names_beside(database))
     assert counts[0] == 0
     assert counts == [0] * counts.count(0) + [n for n in counts if n]  # once there is one, there is always one

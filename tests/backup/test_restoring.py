@@ -16,7 +16,7 @@ import pytest
 
 from bunqueue_trio.backup import restoring
 from bunqueue_trio.backup.making import Maker
-from bunqueue_trio.backup.record import Turn
+from bunqueue_trio.backup.record import BackupLock
 from bunqueue_trio.backup.restoring import IN_USE, Restored, rehearse, restore
 from bunqueue_trio.errors import BackupError
 from bunqueue_trio.storage.connection import open_writer
@@ -385,7 +385,7 @@ def test_any_program_that_has_the_file_open_keeps_it(run, store, database, image
 
 
 def test_one_restore_or_backup_at_a_time(run, store, database):
-    with Turn.take(str(database)), pytest.raises(BackupError, match=r"^Backup already in progress$"):
+    with BackupLock.acquire(str(database)), pytest.raises(BackupError, match=r"^Backup already in progress$"):
         run()
 
 
