@@ -5,6 +5,7 @@ what is missing.
 """
 
 ADMISSION = "tests/unit/engine/test_admission.py"
+DEDUP = "tests/unit/engine/test_dedup.py"
 CLEANING = "tests/unit/engine/test_cleaning.py"
 CONTROL = "tests/unit/engine/test_control.py"
 DASHBOARDS = "tests/unit/engine/test_dashboards.py"
@@ -103,12 +104,12 @@ FIELDS: dict[str, dict[str, str]] = {
     "entry of PUSHB": {
         **dict.fromkeys(PUSH_OPTIONS, f"{OPTIONS}::test_an_option_of_an_entry_shows_in_its_job"),
         "durable": DURABLE,
-        "customId": f"{ADMISSION}::test_one_custom_id_twice_in_a_batch_makes_one_job",
+        "customId": f"{DEDUP}::test_one_custom_id_twice_in_a_batch_makes_one_job",
         "groupMaxSize": f"{GROUP_SIZES}::test_a_batch_that_overfills_a_group_is_refused_whole",
     },
     "PUSHB": {
         "queue": f"{ADMISSION}::test_an_empty_batch_makes_the_queue_known",
-        "jobs": f"{ADMISSION}::test_one_custom_id_twice_in_a_batch_makes_one_job",
+        "jobs": f"{DEDUP}::test_one_custom_id_twice_in_a_batch_makes_one_job",
         "receipt": f"{ADMISSION}::test_a_batch_receipt_has_an_outcome_per_entry",
     },
     "PUSHF": {"jobs": f"{FLOW_PUSHES}::test_the_reply_holds_the_jobs_in_the_order_of_the_request_without_their_states"},
