@@ -21,10 +21,10 @@ from bunqueue_trio.backup.restoring import restore
 from bunqueue_trio.backup.s3 import S3Store
 from bunqueue_trio.clock import SystemClock
 from tests.backup.fakes import names_beside, rows
+from tests.process import ROOT
 from tests.s3 import Bucket
 
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).parents[2]
 MAX_STEPS = 60
 
 COMMON = """
@@ -35,6 +35,7 @@ from bunqueue_trio.backup.patience import Patience
 from bunqueue_trio.backup.s3 import S3Store, _Client
 from bunqueue_trio.clock import SystemClock
 from tests.backup.fakes import make_database
+from tests.process import ROOT
 from tests.s3 import Bucket
 bucket = Bucket(sys.argv[1], sys.argv[2])
 folder = Path(sys.argv[3])

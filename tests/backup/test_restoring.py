@@ -32,9 +32,9 @@ from tests.backup.fakes import (
     settings,
     sha,
 )
+from tests.process import ROOT
 from tests.tiny_disk import MountDisk
 
-ROOT = Path(__file__).parents[2]
 KEY = "backups/bunqueue-2026-11-30T12-00-00-000Z.db"
 SIDECAR = f"{KEY}.meta.json"
 KEPT = ".before-restore-2026-11-30T12-00-00-000Z"

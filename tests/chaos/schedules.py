@@ -17,11 +17,11 @@ import trio._core._run as trio_run  # type: ignore[import-untyped]
 from trio.testing import MockClock
 
 from bunqueue_trio.config import Config
+from bunqueue_trio.errors import DiskFullError
 from bunqueue_trio.server.reaper import run_reaper
 from bunqueue_trio.storage.batch import Batch, CommitReport
-from tests.server.fakes import DiskFullError, FakeStore, Rig, Wire
+from tests.server.fakes import FULL, FakeStore, Rig, Wire
 
-FULL = "database or disk is full"
 PATIENCE_S = 3_600.0  # virtual
 PAUSES_S = (0.0, 0.0001, 0.0005, 0.002, 0.01, 0.03)
 

@@ -12,13 +12,13 @@ from bunqueue_trio.engine.cron.dialect import parse
 from bunqueue_trio.engine.cron.pattern import Pattern
 from bunqueue_trio.engine.cron.search import WallSearch
 from bunqueue_trio.engine.cron.timing import Interval
-from bunqueue_trio.engine.cron.zones import _official_names, find_zone
+from bunqueue_trio.engine.cron.zones import find_zone, official_names
 from bunqueue_trio.errors import ValidationError
 
 DAY_MS = 86_400_000
 Days = Callable[[date], bool]
 
-zones = st.sampled_from(sorted(set(_official_names().values())))
+zones = st.sampled_from(sorted(set(official_names().values())))
 moments = st.integers(0, 4_000_000_000_000)
 
 # Zones and days on which their offset changes.

@@ -68,14 +68,15 @@ def find_zone(name: str) -> tzinfo:
         sign, hours, minutes = fixed.groups("0")
         offset = timedelta(hours=int(hours), minutes=int(minutes))
         return timezone(-offset if sign == "-" else offset)
-    official = _official_names().get(name.lower()) if name.isascii() else None
+    official = official_names().get(name.lower()) if name.isascii() else None
     if official is None:
         raise ValidationError(f"Invalid timezone: '{name[:SHOWN_LENGTH]}' is no IANA name and no offset like +05:30")
     return _load(official)
 
 
 @cache  # bounded by the file
-def _official_names() -> dict[str, str]:
+def official_names() -> dict[str, str]:
+    """The zones that `find_zone` knows, by their names in lower case. Cost: reads a file once."""
     names = files(tzdata).joinpath("zones").read_text(encoding="ascii").split()
     return {name.lower(): name for name in names if name not in NO_ZONES}
 

@@ -5,11 +5,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from bunqueue_trio.engine.cron.zones import (
-    _official_names,
     change_around,
     change_between,
     find_zone,
     instant_of,
+    official_names,
     wall_at,
 )
 from bunqueue_trio.errors import ValidationError
@@ -96,7 +96,7 @@ def test_a_zone_is_read_once():
 
 
 def test_every_listed_zone_can_be_read():
-    names = _official_names()
+    names = official_names()
 
     assert len(names) > 500
     assert all(find_zone(name).utcoffset(JANUARY.replace(tzinfo=None)) is not None for name in names)
