@@ -248,7 +248,7 @@ class ChangeLog:
                 chain.uploaded(sealed)
                 self._shipped_count += 1
             if self._is_look_due:
-                is_gone = self._is_base_gone(store or self._open_store(self._settings, patience))
+                is_gone = not self._look_for_base(store or self._open_store(self._settings, patience))
 
         try:
             await run_stoppable(work, patience, limiter=self._limiter)
@@ -266,11 +266,11 @@ class ChangeLog:
     def _is_look_due(self) -> bool:
         return self._is_based and self._clock.now().mono_ms >= self._look_mono_ms
 
-    def _is_base_gone(self, store: ObjectStore) -> bool:
-        """Another program may have made so many backups that the retention took ours: look now and then."""
+    def _look_for_base(self, store: ObjectStore) -> bool:
+        """Whether it is still there: another program may have made so many backups that the retention took it."""
         key = self._base_key
         self._look_mono_ms = self._clock.now().mono_ms + LOOK_PERIOD_MS
-        return store.look(key) is None and key == self._base_key
+        return store.look(key) is not None or key != self._base_key
 
     def _look_soon(self) -> None:
         self._look_mono_ms = self._clock.now().mono_ms

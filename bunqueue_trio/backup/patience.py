@@ -57,11 +57,6 @@ class Patience:
         self.has_timed_out = False
         """Whether the last request was cut off because it took too long."""
 
-    @property
-    def is_stopped(self) -> bool:
-        """Whether the work has been told to stop."""
-        return self._stopped.is_set()
-
     def stop(self) -> None:
         """Make the work end: whatever it waits for fails at once, and what it tries next too."""
         self._stopped.set()
