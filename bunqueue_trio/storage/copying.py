@@ -12,7 +12,6 @@ from typing import Final
 from urllib.parse import quote
 
 import apsw
-from msgspec import Struct
 
 from bunqueue_trio.errors import CorruptDatabaseError, StorageError
 from bunqueue_trio.storage import faults
@@ -27,16 +26,9 @@ StopCheck = Callable[[], None]
 """Called every few milliseconds of work; raises to end it."""
 
 
-class CopyReport(Struct, frozen=True, gc=False):
-    """What `copy_database` has made."""
-
-    page_count: int
-    size_bytes: int
-
-
 def copy_database(
     path: str, target: str, *, check: StopCheck, pinned: Callable[[apsw.Connection], None] | None = None
-) -> CopyReport:
+) -> None:
     """Copy the database *path*, its WAL included, as it is at one moment, to the file *target*. Blocks.
 
     The database is read through a connection of its own, so its owner need not stop, and is not changed. An unfinished
@@ -60,7 +52,7 @@ def copy_database(
         source.execute("PRAGMA query_only = ON").fetchall()
         copy = _open(target, apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
         try:
-            return _copy(source, copy, target, check, pinned)
+            _copy(source, copy, check, pinned)
         finally:
             copy.close(True)
     finally:
@@ -133,10 +125,9 @@ def _open(path: str, flags: int) -> apsw.Connection:
 def _copy(
     source: apsw.Connection,
     copy: apsw.Connection,
-    target: str,
     check: StopCheck,
     pinned: Callable[[apsw.Connection], None] | None,
-) -> CopyReport:
+) -> None:
     try:
         source.execute("BEGIN")
         source.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()  # only reading fixes the moment
@@ -146,7 +137,5 @@ def _copy(
             while not backup.done:
                 check()
                 backup.step(PAGES_PER_STEP)
-            page_count = backup.page_count
     except apsw.Error as error:
         raise faults.from_apsw(error) from error
-    return CopyReport(page_count, os.stat(target).st_size)

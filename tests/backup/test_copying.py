@@ -34,11 +34,10 @@ def test_the_copy_shows_the_moment_at_which_it_was_pinned(database: Path, tmp_pa
         add_rows(owner, 10, first=100)  # commits go on
         seen.extend(connection.execute("SELECT count(*) FROM bqt_meta WHERE key LIKE 'row-%'").fetchone())
 
-    report = copy_database(str(database), str(target), check=nothing, pinned=pinned)
+    copy_database(str(database), str(target), check=nothing, pinned=pinned)
 
     assert seen == [3]
     assert (rows(target), rows(database)) == (3, 13)
-    assert report.size_bytes == report.page_count * 4096
     owner.close(True)
 
 
