@@ -37,9 +37,9 @@ class Hold:
     """Why a session cannot go on for now.
 
     ``ids`` must be looked up in the file; None: wait for the flush. With ``yields`` it can go on at once, as soon as
-    others have had a turn. With ``work`` the command in front takes several
-    turns: hand it to `Held.do_work`. With ``read`` the file has to answer: run the session within `FileReads.answer`,
-    and once more after it; then ``read.question`` is what it asks.
+    others have had a turn. With ``work`` the command in front takes several turns: hand it to `Held.do_work`. With
+    ``read`` the file has to answer: run the session within `FileReads.answer`, and once more after it; then
+    ``read.question`` is what it asks.
     """
 
     __slots__ = ("ids", "read", "work", "yields")
