@@ -234,3 +234,23 @@ def test_b3_a_bucket_with_dots_and_a_prefix_with_spaces(bucket: Bucket, tmp_path
 
     assert key.startswith("some backupsbunqueue-")
     assert rows(database) == 3
+
+
+@pytest.mark.slow
+def test_a_file_that_has_been_replaced_is_not_backed_up_as_that_of_the_server(
+    start_server: StartServer, bucket: Bucket
+) -> None:
+    """An operator copies an old file over the data file; nobody pushes, so no flush finds out."""
+    server = start_server(S3_BACKUP_ENABLED=1, **bucket.environment)
+    with server.connect() as client:
+        client.ok("PUSH", queue="q", data=1, durable=True)
+        assert back_up(server)["ok"] is True
+        other = server.data_path.with_name("other")
+        other.write_bytes(server.data_path.read_bytes())
+        other.rename(server.data_path)
+
+        refused = back_up(server)
+
+    assert refused["ok"] is False
+    assert "was removed or replaced while the server runs" in refused["error"]
+    assert len([name for name in bucket.names() if name.endswith(".db")]) == 1
