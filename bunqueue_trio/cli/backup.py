@@ -8,14 +8,16 @@ Source: S3 backup and restore, "Command line", BD-3, BD-6, BD-12; R215 to R220, 
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
 import click
 import msgspec
+import outcome
 import trio
 from msgspec import Struct
 
@@ -46,6 +48,14 @@ class Outcome(Struct, frozen=True):
     message: str
     data: Any = None
     is_usage: bool = False
+
+
+class Interrupted(Exception):
+    """A signal has ended the command; its number."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
 
 
 _UNCONFIRMED = Outcome(
@@ -130,7 +140,7 @@ class BackupCommand:
             return await backups.make()
 
         try:
-            made = trio.run(make)
+            made = _run(make)
         except (BackupError, StorageError) as error:
             return Outcome(False, f"Backup failed: {error}")
         data = {"key": made.key, "size": _size(made.size_bytes), "duration": self._since(began.mono_ms)}
@@ -236,7 +246,8 @@ class BackupCommand:
         }
         try:
             found, moments = self._in_thread(
-                settings, lambda store, _patience: (self._listed(settings, store), spans(store, settings.prefix))
+                settings,
+                lambda store, _patience: (self._listed(settings, store), spans(store, settings.prefix)),
             )
         except BackupError as error:
             click.echo(f"The bucket cannot be listed: {error}", err=True)
@@ -266,13 +277,19 @@ class BackupCommand:
         return {"key": item.key, "size": _size(item.size_bytes), "date": iso(at), "age": self._age(at)}
 
     def _in_thread(self, settings: BackupSettings, work: Callable[[ObjectStore, Patience], T]) -> T:
-        """So that Ctrl+C ends a request that hangs."""
+        """So that a signal ends a request that hangs."""
         patience = Patience(self._clock)
+        done: list[T] = []
 
-        async def run() -> T:
-            return await run_stoppable(lambda: work(self._open_store(settings, patience), patience), patience)
+        async def run() -> None:
+            await run_stoppable(lambda: done.append(work(self._open_store(settings, patience), patience)), patience)
 
-        return trio.run(run)
+        try:
+            _run(run)
+        except Interrupted:
+            if not done:
+                raise  # or else it came too late: the data file may have been replaced, and that is to be said
+        return done[0]
 
     def _since(self, mono_ms: float) -> str:
         return f"{self._clock.now().mono_ms - mono_ms:.0f}ms"
@@ -293,7 +310,9 @@ def run_backup(arguments: Sequence[str]) -> int:
     try:
         outcome = command.run([word for word in arguments if word != "--json"])
     except KeyboardInterrupt:
-        return 130
+        return 128 + signal.SIGINT
+    except Interrupted as error:
+        return 128 + error.number
     if is_json:
         answer = {"success": outcome.is_success, "message": outcome.message}
         click.echo(_json(answer if not outcome.is_success else {**answer, "data": outcome.data}))
@@ -303,6 +322,41 @@ def run_backup(arguments: Sequence[str]) -> int:
             click.echo(_json(outcome.data))
     sys.stdout.flush()
     return 0 if outcome.is_success else 1
+
+
+def _run(work: Callable[[], Awaitable[T]]) -> T:
+    """Run *work*; a signal cancels it, so that it takes back what it has begun and leaves nothing beside the data file.
+
+    Raises:
+        Interrupted: a signal came before it had ended.
+    """
+    captured: outcome.Outcome[T] | None = None
+    received = 0
+
+    async def watch(scope: trio.CancelScope, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        nonlocal received
+        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            task_status.started()
+            async for number in signals:
+                received = number
+                scope.cancel(reason="a signal has come")
+
+    async def main() -> None:
+        nonlocal captured
+        async with trio.open_nursery() as nursery:
+            scope = trio.CancelScope()
+            await nursery.start(watch, scope)
+            with scope:
+                try:
+                    captured = outcome.Value(await work())
+                except (BackupError, StorageError) as error:
+                    captured = outcome.Error(error)
+            nursery.cancel_scope.cancel(reason="the work has ended")
+
+    trio.run(main)
+    if captured is None:
+        raise Interrupted(received)
+    return captured.unwrap()
 
 
 def _refused(head: str, problems: list[str]) -> Outcome:

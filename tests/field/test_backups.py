@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 import re
+import signal
 import sqlite3
+import subprocess
+import sys
 import threading
 import time
 from contextlib import closing
@@ -15,12 +19,12 @@ from xml.sax.saxutils import escape
 
 import pytest
 
-from tests.backup.fakes import make_database, rows
+from tests.backup.fakes import make_database, names_beside, rows, sha
 from tests.backup.scripted import Answer, Scripted, Seen, error
 from tests.field.closing import check_closing
 from tests.field.test_persistence import other_process
 from tests.integration.test_backups import back_up, command, real_command, settings_of
-from tests.process import Client, ServerProcess, StartServer
+from tests.process import ROOT, Client, ServerProcess, StartServer, wait_until
 from tests.s3 import Bucket
 from tests.s3 import bucket as bucket
 from tests.s3 import s3_server as s3_server
@@ -254,3 +258,35 @@ def test_a_file_that_has_been_replaced_is_not_backed_up_as_that_of_the_server(
     assert refused["ok"] is False
     assert "was removed or replaced while the server runs" in refused["error"]
     assert len([name for name in bucket.names() if name.endswith(".db")]) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "arguments", [("now",), ("verify", "k"), ("restore", "k", "-f"), ("list",)], ids=lambda a: a[0]
+)
+def test_a_command_that_is_interrupted_leaves_nothing_behind(
+    tmp_path: Path, arguments: tuple[str, ...], number: signal.Signals
+) -> None:
+    (folder := tmp_path / "data").mkdir()
+    before = sha(database := make_database(folder / "jobs.db"))
+
+    def script(seen: Seen, _number: int) -> Answer:
+        is_free_key = arguments == ("now",) and seen.method == "HEAD"
+        return error(404, "NoSuchKey", "no") if is_free_key else Answer(hang=True)
+
+    with Scripted(script).running() as store:
+        environment = {
+            **os.environ, **settings_of(store.endpoint, "bucket"),
+            "BUNQUEUE_DATA_PATH": str(database), "PYTHONPATH": str(ROOT),
+        }  # fmt: skip
+        run = subprocess.Popen(
+            [sys.executable, "-m", "bunqueue_trio", "backup", *arguments],
+            env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        wait_until(lambda: len(store.seen) > (arguments == ("now",)), "the command asks the store")
+        run.send_signal(number)
+        out, err = run.communicate(timeout=60)
+
+    assert (run.returncode, out, err) == (128 + number, "", "")
+    assert (names_beside(database), sha(database)) == ({""}, before)
