@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
+from bunqueue_trio.backup.json_texts import read_json
 from bunqueue_trio.backup.naming import iso
 from bunqueue_trio.backup.object_store import StoredObject
 from bunqueue_trio.errors import DamagedBackupError
@@ -106,8 +107,8 @@ def read_base(data: bytes, key: str) -> Base:
         DamagedBackupError: it is none.
     """
     try:
-        return msgspec.json.decode(data, type=Base)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        return read_json(data, Base)
+    except ValueError as error:
         raise DamagedBackupError(f"{key} is damaged") from error
 
 

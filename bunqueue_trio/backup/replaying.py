@@ -10,6 +10,7 @@ Source: point-in-time recovery; D-150 to D-153.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -81,14 +82,17 @@ class _Stretch(Struct, frozen=True, gc=False):
         return max(last, self.base.holds) >= self.base.reaches
 
 
-def spans(store: ObjectStore, prefix: str) -> list[Span]:
-    """What can be restored, newest first.
+def spans(store: ObjectStore, prefix: str, *, tell: Callable[[str], None] = lambda _text: None) -> list[Span]:
+    """What can be restored, newest first. *tell* hears of what is damaged and therefore left out.
 
     Raises:
         BackupError: the bucket fails.
     """
     found: dict[tuple[str, float], Span] = {}
-    for stretch in _stretches(store, prefix):
+    stretches, damaged = _stretches(store, prefix)
+    for text in damaged.values():
+        tell(text)
+    for stretch in stretches:
         if not stretch.is_complete:
             continue
         key = (stretch.base.generation, stretch.end)
@@ -104,9 +108,16 @@ def plan(store: ObjectStore, prefix: str, at: float | None) -> Plan:
     Raises:
         BackupError: it cannot be reached; the text says what is missing.
     """
-    stretches = _stretches(store, prefix)
+    stretches, damaged = _stretches(store, prefix)
     if at is None:
-        return _newest(store, prefix, stretches)
+        return _newest(store, prefix, stretches, damaged)
+    try:
+        return _at(stretches, at)
+    except BackupError as error:
+        raise BackupError("; ".join([str(error), *damaged.values()])) from error
+
+
+def _at(stretches: list[_Stretch], at: float) -> Plan:
     begun = sorted((stretch for stretch in stretches if stretch.base.at <= at), key=lambda stretch: stretch.base.at)
     # One that does not come as far as its backup is of use only to say which segment is missing.
     usable = [stretch for stretch in begun if stretch.is_complete or stretch.gap is not None]
@@ -169,9 +180,13 @@ class _Replayed:
         self.size_bytes = os.stat(path).st_size
 
 
-def _newest(store: ObjectStore, prefix: str, stretches: list[_Stretch]) -> Plan:
+def _newest(store: ObjectStore, prefix: str, stretches: list[_Stretch], damaged: dict[str, str]) -> Plan:
     newest = next(iter(newest_first(prefix, store.list(prefix))), None)
     stretch = max(stretches, key=lambda stretch: stretch.begun_at, default=None)
+    if later := [
+        text for generation, text in damaged.items() if stretch is None or generation > stretch.base.generation
+    ]:
+        raise BackupError("; ".join(later))  # it may be the newest state that there is
     if stretch is None:
         if newest is None:
             raise BackupError("No backups found")
@@ -193,17 +208,23 @@ def _is_behind(prefix: str, stretch: _Stretch, newest: StoredObject) -> bool:
     return at > end
 
 
-def _stretches(store: ObjectStore, prefix: str) -> list[_Stretch]:
+def _stretches(store: ObjectStore, prefix: str) -> tuple[list[_Stretch], dict[str, str]]:
+    """And by generation, what is wrong with bases that cannot be used."""
     objects = store.list(prefix)
     keys = {item.key for item in objects}
     listing = sort_out(prefix, objects)
     found: list[_Stretch] = []
+    damaged: dict[str, str] = {}
     for generation, bases in listing.bases.items():
         for item in bases:
-            base = get_base(store, item.key)
+            try:
+                base = get_base(store, item.key)
+            except DamagedBackupError as error:  # one of them must not keep the others from being of use
+                damaged[generation] = str(error)
+                continue
             if base.snapshot in keys and base.generation == generation:
                 found.append(_stretch(base, listing.segments.get(generation, []), believed_at(base.at, item)))
-    return found
+    return found, damaged
 
 
 def _stretch(base: Base, names: list[SegmentName], begun_at: float) -> _Stretch:
@@ -233,6 +254,7 @@ def _replay(store: ObjectStore, base: Base, chosen: Plan, path: str, patience: P
             for name in chosen.segments:
                 patience.breathe()
                 replay.add(name, store, patience)
+            replay.end()
             writer.finish()
         finally:
             writer.close()
@@ -274,3 +296,8 @@ class _Replay:
                 self.reached_at = max(self.reached_at, commit.wall_ms)
                 self.count += 1
         self._previous = reader.checksum
+
+    def end(self) -> None:
+        """All segments have been added: what their names have promised must have been in them."""
+        if (self._last or 0) < self._base.reaches:
+            raise DamagedBackupError(f"The change log lacks commit {(self._last or 0) + 1} of {self._base.generation}")

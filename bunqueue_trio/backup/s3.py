@@ -124,7 +124,9 @@ class S3Store:
             number, data = len(parts) + 1, cast(Any, buffer[:size])
             parts.append(Part(number, self._client._upload_part(self._bucket, key, data, None, upload_id, number)))
             size = _fill(buffer, source)
-        self._client._complete_multipart_upload(self._bucket, key, upload_id, parts)
+        if not self._client._complete_multipart_upload(self._bucket, key, upload_id, parts).etag:
+            # S3 answers before it knows, and may say only in the body that it has failed.
+            raise ObjectStoreError("The upload could not be completed (CompleteMultipartUpload)", status=500)
 
     def look(self, key: str) -> StoredObject | None:
         """See `ObjectStore.look`."""

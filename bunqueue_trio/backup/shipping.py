@@ -133,9 +133,14 @@ def _doomed(
     oldest_at = min((at for key in kept if (at := made_at(prefix, key)) is not None), default=None)
     doomed: list[str] = []
     first_needed: dict[str, int] = {}
+    damaged: dict[str, list[str]] = {}  # of no use; they go with their chain
     for generation, bases in listing.bases.items():
         for item in bases:
-            base = get_base(store, item.key)
+            try:
+                base = get_base(store, item.key)
+            except DamagedBackupError:
+                damaged.setdefault(generation, []).append(item.key)
+                continue
             if base.snapshot in kept_keys:
                 first_needed[generation] = min(base.segment, first_needed.get(generation, base.segment))
             else:
@@ -145,7 +150,7 @@ def _doomed(
         if (needed := first_needed.get(generation)) is not None:
             doomed += [name.key for name in names if name.number < needed]
         elif generation != current and is_past:
-            doomed += [name.key for name in names]
+            doomed += [*damaged.get(generation, ()), *(name.key for name in names)]
     known = {item.key for item in objects}
     pairs = [key for start in old_starts.values() for key in (start, start + SIDECAR_SUFFIX)]
     return doomed + [key for key in pairs if key in known]

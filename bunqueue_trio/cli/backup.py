@@ -37,6 +37,7 @@ from bunqueue_trio.errors import BackupError, ConfigError, StorageError
 
 T = TypeVar("T")
 MEGABYTE = 1_048_576
+MAX_MINUTES = 1e9
 LATEST = "latest"
 SUBCOMMANDS = "now, list, restore, status"  # Wire: the text is the reference's; `verify` is ours
 
@@ -158,7 +159,7 @@ class BackupCommand:
     def _show_spans(self, settings: BackupSettings) -> None:
         """On stderr: the data is the list, as scripts know it."""
         try:
-            found = self._in_thread(settings, lambda store, _patience: spans(store, settings.prefix))
+            found = self._in_thread(settings, lambda store, _patience: spans(store, settings.prefix, tell=_warn))
         except BackupError as error:
             click.echo(f"The change log cannot be read: {error}", err=True)
             return
@@ -247,7 +248,7 @@ class BackupCommand:
         try:
             found, moments = self._in_thread(
                 settings,
-                lambda store, _patience: (self._listed(settings, store), spans(store, settings.prefix)),
+                lambda store, _patience: (self._listed(settings, store), spans(store, settings.prefix, tell=_warn)),
             )
         except BackupError as error:
             click.echo(f"The bucket cannot be listed: {error}", err=True)
@@ -295,7 +296,7 @@ class BackupCommand:
         return f"{self._clock.now().mono_ms - mono_ms:.0f}ms"
 
     def _age(self, wall_ms: float) -> str:
-        minutes = max(0, int((self._clock.now().wall_ms - wall_ms) / 60_000))
+        minutes = int(min(max(0.0, (self._clock.now().wall_ms - wall_ms) / 60_000), MAX_MINUTES))
         days, hours = minutes // 1440, minutes // 60 % 24
         return f"{days}d {hours}h" if days else f"{hours}h {minutes % 60}m" if hours else f"{minutes}m"
 
@@ -384,6 +385,10 @@ def _tell_of(restored: Restored) -> None:
     if restored.kept_as is not None:
         click.echo(f"The database as it was is kept as {restored.kept_as}", err=True)
     click.echo("Start the server to load it.", err=True)
+
+
+def _warn(text: str) -> None:
+    click.echo(f"WARNING: {text}", err=True)
 
 
 def _warn_unverified() -> None:

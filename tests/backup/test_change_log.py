@@ -539,3 +539,64 @@ def test_thousands_of_foreign_objects_are_left_alone_and_in_nobodys_way(rig: Log
     rig.ship()
     rig.restore(last, target)
     assert dump(target) == rig.states[last]
+
+
+@pytest.mark.parametrize("content", [b"", b'{"snapshot"', b'{"x":' + b"[" * 30_000], ids=["empty", "cut", "deep"])
+def test_a_damaged_base_leaves_the_others_of_use_and_is_told(rig: LogRig, target: Path, content: bytes):
+    rig.back_up()
+    first = rig.add("first")
+    rig.ship()
+    damaged = f"{PREFIX}log/generation-0/start.base.json"
+    rig.store.put(damaged, content, content_type="x")
+    told: list[str] = []
+
+    assert rig.restore(first, target).at == rig.restore(None, target).at == first
+    assert [span.end for span in spans(rig.store, PREFIX, tell=told.append)] == [rig.clock.now().wall_ms - 5]
+    assert told == [f"{damaged} is damaged"]
+    with pytest.raises(
+        BackupError, match=r"The change log begins only at .*; .*generation-0/start.base.json is damaged"
+    ):
+        rig.restore(first - 1_000, target)
+
+
+def test_what_may_be_the_newest_state_is_not_passed_over_because_its_base_is_damaged(rig: LogRig, target: Path):
+    rig.back_up()
+    rig.add("first")
+    rig.ship()
+    rig.store.put(f"{PREFIX}log/generation-2/start.base.json", b"{", content_type="x")
+
+    with pytest.raises(BackupError, match=r"generation-2/start.base.json is damaged"):
+        rig.restore(None, target)
+
+
+def test_retention_goes_on_beside_a_damaged_base_which_goes_with_its_chain(rig: LogRig):
+    rig.back_up()
+    rig.add("first")
+    rig.ship()
+    rig.store.put(f"{PREFIX}log/generation-0/x.base.json", b"{", content_type="x")
+    rig.store.put(f"{PREFIX}log/generation-0/00000000-1-5-6.segment.gz", b"x", content_type="x")
+
+    clean_log(rig.store, PREFIX, patience(), current="generation-1", retention=7)
+
+    assert not [key for key in rig.store.objects if "generation-0" in key]
+    assert len(rig.segment_keys()) == 1
+
+
+def test_moments_beyond_the_calendar_are_shown_as_its_ends():
+    assert [iso(1e300), iso(float("inf")), iso(-1e300)] == ["9999-12-31T23:59:59.999Z"] * 2 + [
+        "0001-01-01T00:00:00.000Z"
+    ]
+
+
+def test_a_name_that_promises_more_than_is_inside_is_found(rig: LogRig, target: Path):
+    rig.add("first")
+    rig.back_up(before=lambda: rig.add("second"))
+    rig.ship()
+    (key,) = rig.segment_keys()
+    (base,) = [key for key in rig.store.objects if key.endswith(".base.json")]
+    rig.store.objects[base] = rig.store.objects[base].replace(b'"reaches": 2', b'"reaches": 7')
+    rig.store.put(key.replace("-2-", "-9-"), rig.store.objects.pop(key), content_type="x")
+
+    with pytest.raises(BackupError, match=r"^The change log lacks commit 3 of generation-1$"):
+        rig.restore(None, target)
+    assert not target.exists()

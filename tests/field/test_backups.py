@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import io
 import json
 import os
 import re
@@ -258,6 +259,20 @@ def test_a_file_that_has_been_replaced_is_not_backed_up_as_that_of_the_server(
     assert refused["ok"] is False
     assert "was removed or replaced while the server runs" in refused["error"]
     assert len([name for name in bucket.names() if name.endswith(".db")]) == 1
+
+
+@pytest.mark.slow
+def test_a_part_of_the_log_that_nobody_can_read_ends_no_server(start_server: StartServer, bucket: Bucket) -> None:
+    server = start_server(S3_BACKUP_ENABLED=1, **bucket.environment)
+    for name, content in (("deep", b'{"x":' + b"[" * 30_000), ("cut", b"{")):
+        key = f"backups/log/{name}/start.base.json"
+        bucket.client.put_object(bucket.name, key, io.BytesIO(content), len(content))
+
+    assert back_up(server)["ok"] is True
+    assert back_up(server)["ok"] is True
+    code, _, err = command(bucket.environment, server.data_path, "list")
+    assert (code, err.count(".base.json is damaged")) == (0, 2)
+    server.assert_no_faults()
 
 
 @pytest.mark.slow
