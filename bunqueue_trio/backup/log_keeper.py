@@ -254,6 +254,7 @@ class ChangeLog:
             await run_stoppable(work, patience, limiter=self._limiter)
         except BackupError as error:
             self.note_failure(f"Changes cannot be uploaded: {error}")
+            self._look_soon()  # it may be another bucket of that name which takes them next
         else:
             if is_gone:
                 self._is_based = False

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec import Struct
 
-from bunqueue_trio.backup.checking import check_database, fetch
+from bunqueue_trio.backup.checking import SPARE_BYTES, check_database, fetch
 from bunqueue_trio.backup.log_naming import is_of_the_log
 from bunqueue_trio.backup.naming import SIDECAR_SUFFIX, iso, key_of, made_at, surplus
 from bunqueue_trio.backup.object_store import ObjectStore
@@ -39,7 +39,6 @@ log = get_logger("Backup")
 PART_BYTES: Final = 5 << 20  # the least that S3 takes
 MAX_PARTS: Final = 9_000  # S3 takes 10,000; what cannot be compressed grows a little
 PROVEN_BELOW_BYTES: Final = 1 << 30
-SPARE_BYTES: Final = 1 << 20
 ABANDONED_MS: Final = 86_400_000.0
 """A day: no backup may last so long, and clocks may differ."""
 
@@ -101,7 +100,8 @@ class Maker:
         """Make one, and apply the retention.
 
         Raises:
-            BackupError: it is not there, or could not be proven. A damaged one has been deleted again.
+            BackupError: it is not there, or could not be proven. A damaged one has been deleted again, and so has one
+                that the bucket does not list.
             StorageError: the data file cannot be read, or there is no space for a copy of it.
         """
         try:
@@ -110,7 +110,7 @@ class Maker:
             # It is there and may be sound: where nothing can be read back, the bucket must not fill up.
             self._clean_up({*self._spared, error.key})
             raise
-        self._clean_up({made.key} if made.is_proven else {*self._spared, made.key})
+        self._clean_up({made.key} if made.is_proven else {*self._spared, made.key}, expected=made.key)
         return made
 
     def make_start(self, key: str) -> Made:
@@ -238,8 +238,12 @@ class Maker:
                 self._patience.check()
                 raise UnprovenBackupError(f"Backup verification failed: {error}", key=made.key) from error
 
-    def _clean_up(self, spared: set[str]) -> None:
-        """Apply the retention; keys of *spared* stay. What cannot be listed or deleted is left for the next time."""
+    def _clean_up(self, spared: set[str], *, expected: str | None = None) -> None:
+        """Apply the retention; keys of *spared* stay. What cannot be listed or deleted is left for the next time.
+
+        Raises:
+            BackupError: there is a listing, and *expected* is not in it.
+        """
         settings = self._settings
         try:
             objects = self._store.list(settings.prefix)
@@ -247,6 +251,10 @@ class Maker:
             self._patience.check()
             log.warning("Failed to clean up old backups", error=str(error))
             return
+        if expected is not None and all(item.key != expected for item in objects):
+            # Some stores give another name to what begins with a slash: nobody would find it when it is needed.
+            self._take_back(expected)
+            raise BackupError(f"The bucket does not list {expected}: choose another S3_BACKUP_PREFIX")
         for key in surplus(settings.prefix, objects, settings.retention, spared=spared):
             try:
                 self._store.delete(key)

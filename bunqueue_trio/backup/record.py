@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import fcntl
 import os
+from contextlib import suppress
 from typing import Final, Self
 
 import msgspec
 from msgspec import Struct
 
+from bunqueue_trio.backup.json_texts import read_json
 from bunqueue_trio.errors import BackupBusyError, BackupError
 
 IN_PROGRESS: Final = "Backup already in progress"
@@ -38,8 +40,8 @@ def read_record(database: str) -> Record:
     """What is remembered; an empty record where there is none, or none that can be read."""
     try:
         with open(_state_path(database), "rb") as file:
-            return msgspec.json.decode(file.read(), type=Record)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+            return read_json(file.read(), Record)
+    except (OSError, ValueError):
         return Record()
 
 
@@ -51,7 +53,10 @@ def write_record(database: str, record: Record) -> None:
     """
     path = _state_path(database)
     scratch = f"{path}.tmp"
+    with suppress(FileNotFoundError):
+        os.unlink(scratch)  # of a killed process, which may have been another user's
     with open(scratch, "wb") as file:
+        _share(file.fileno(), database)
         file.write(msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n")
     os.replace(scratch, path)
 
@@ -71,7 +76,8 @@ class Turn:
             BackupError: there is no folder to keep the lock in, or it is read-only.
         """
         try:
-            descriptor = os.open(f"{os.path.realpath(database)}.backup-lock", os.O_RDWR | os.O_CREAT, 0o666)
+            descriptor = _open_lock(f"{os.path.realpath(database)}.backup-lock")
+            _share(descriptor, database)
         except OSError as error:
             raise BackupError(f"{error.filename}: {error.strerror}") from error
         try:
@@ -88,6 +94,22 @@ class Turn:
 
     def __exit__(self, *_exc: object) -> None:
         os.close(self._descriptor)
+
+
+def _open_lock(path: str) -> int:
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    except PermissionError:
+        return os.open(path, os.O_RDONLY)  # another user's: good enough for a lock, but on some network file systems
+
+
+def _share(descriptor: int, database: str) -> None:
+    """Give a file the owner and the rights of the data file: an operator's backup must not lock the server out."""
+    with suppress(OSError):  # not ours, or no data file
+        status = os.stat(database)
+        if os.fstat(descriptor).st_uid == os.geteuid():
+            os.fchmod(descriptor, status.st_mode & 0o666)
+            os.fchown(descriptor, status.st_uid, status.st_gid)
 
 
 def _state_path(database: str) -> str:
