@@ -82,6 +82,8 @@ class Backups:
         remembered = read_record(self._database)
         # What went wrong before this start says nothing about now; what was proven still is.
         self._record = structs.replace(remembered, error=None, failing_since=None)
+        self._warning: str | None = None
+        self._warned_at = 0.0
         self._copying = trio.Lock()
         self._is_running = False
         self._made_count = 0
@@ -90,6 +92,9 @@ class Backups:
 
     def status(self) -> BackupStatus:
         """How it goes."""
+        record = self._record
+        if record.error is None and self._warning is not None:
+            record = structs.replace(record, error=self._warning, failing_since=self._warned_at)
         return BackupStatus(
             bucket=self.settings.bucket,
             interval=self.settings.interval_ms,
@@ -98,7 +103,7 @@ class Backups:
             failed_count=self._failed_count,
             rejected_count=self._rejected_count,
             log=None if self.changes is None else self.changes.status(self._record.last_success_at),
-            **structs.asdict(self._record),
+            **structs.asdict(record),
         )
 
     async def run(self) -> None:
@@ -165,6 +170,9 @@ class Backups:
             self._note_failure(str(error), began.wall_ms)
             raise
         self._made_count += 1
+        if self._warning is None:
+            self._warned_at = began.wall_ms
+        self._warning = made.warning
         self._tell("storage:backup-completed", {"bucket": self.settings.bucket, "key": made.key})
         return made
 

@@ -184,6 +184,7 @@ class ChangeLog:
                 current=None if chain is None else chain.generation,
                 retention=self._settings.retention,
                 base=self._base_key,
+                interval_ms=self._settings.interval_ms,
             )
         except BackupError as error:
             patience.check()

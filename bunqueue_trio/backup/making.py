@@ -16,10 +16,10 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from bunqueue_trio.backup.checking import SPARE_BYTES, check_database, fetch
-from bunqueue_trio.backup.log_naming import is_of_the_log
+from bunqueue_trio.backup.log_naming import is_of_the_log, shared_text, shared_with
 from bunqueue_trio.backup.naming import SIDECAR_SUFFIX, iso, key_of, made_at, surplus
 from bunqueue_trio.backup.object_store import ObjectStore
 from bunqueue_trio.backup.packing import Digest, GzipReader, digest_of
@@ -44,13 +44,15 @@ ABANDONED_MS: Final = 86_400_000.0
 
 
 class Made(Struct, frozen=True, kw_only=True, gc=False):
-    """A backup that is in the bucket. ``made_at`` is the time in its key, epoch ms; sizes are bytes."""
+    """A backup that is in the bucket. ``made_at`` is the time in its key, epoch ms; sizes are bytes. ``warning`` says
+    what is wrong though nothing has failed."""
 
     key: str
     made_at: float
     size_bytes: int
     packed_bytes: int
     is_proven: bool
+    warning: str | None = None
 
 
 class Witness(Protocol):
@@ -110,8 +112,8 @@ class Maker:
             # It is there and may be sound: where nothing can be read back, the bucket must not fill up.
             self._clean_up({*self._spared, error.key})
             raise
-        self._clean_up({made.key} if made.is_proven else {*self._spared, made.key}, expected=made.key)
-        return made
+        spared = {made.key} if made.is_proven else {*self._spared, made.key}
+        return structs.replace(made, warning=self._clean_up(spared, expected=made.key))
 
     def make_start(self, key: str) -> Made:
         """Make one under *key* that is no backup of its own but what a change log begins with; raises as `make`."""
@@ -238,8 +240,10 @@ class Maker:
                 self._patience.check()
                 raise UnprovenBackupError(f"Backup verification failed: {error}", key=made.key) from error
 
-    def _clean_up(self, spared: set[str], *, expected: str | None = None) -> None:
+    def _clean_up(self, spared: set[str], *, expected: str | None = None) -> str | None:
         """Apply the retention; keys of *spared* stay. What cannot be listed or deleted is left for the next time.
+
+        Returns why nothing was deleted, where that is for somebody to put right.
 
         Raises:
             BackupError: there is a listing, and *expected* is not in it.
@@ -250,11 +254,14 @@ class Maker:
         except BackupError as error:
             self._patience.check()
             log.warning("Failed to clean up old backups", error=str(error))
-            return
+            return None
         if expected is not None and all(item.key != expected for item in objects):
             # Some stores give another name to what begins with a slash: nobody would find it when it is needed.
             self._take_back(expected)
             raise BackupError(f"The bucket does not list {expected}: choose another S3_BACKUP_PREFIX")
+        if generations := shared_with(settings.prefix, objects, settings.interval_ms):
+            log.warning(text := shared_text(settings.prefix, generations))
+            return text
         for key in surplus(settings.prefix, objects, settings.retention, spared=spared):
             try:
                 self._store.delete(key)
@@ -262,6 +269,7 @@ class Maker:
                 self._patience.check()
                 log.warning("Failed to delete old backup", key=key, error=str(error))
         self._sweep_uploads()
+        return None
 
     def _sweep_uploads(self) -> None:
         """Take back what killed processes have left of uploads, for which stores charge though nobody sees it.

@@ -24,7 +24,7 @@ from bunqueue_trio.backup.patience import Patience
 from bunqueue_trio.backup.restoring import Restored, rehearse, restore
 from bunqueue_trio.backup.segments import PageWriter, SegmentReader
 from bunqueue_trio.backup.shipping import get_base
-from bunqueue_trio.errors import BackupError, DamagedBackupError
+from bunqueue_trio.errors import BackupError, DamagedBackupError, ObjectStoreError
 
 if TYPE_CHECKING:
     from bunqueue_trio.clock import Clock
@@ -222,6 +222,10 @@ def _stretches(store: ObjectStore, prefix: str) -> tuple[list[_Stretch], dict[st
             except DamagedBackupError as error:  # one of them must not keep the others from being of use
                 damaged[generation] = str(error)
                 continue
+            except ObjectStoreError as error:
+                if error.status != 404:
+                    raise
+                continue  # the retention has taken it since
             if base.snapshot in keys and base.generation == generation:
                 found.append(_stretch(base, listing.segments.get(generation, []), believed_at(base.at, item)))
     return found, damaged

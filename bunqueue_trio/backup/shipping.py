@@ -16,6 +16,7 @@ from bunqueue_trio.backup.log_naming import (
     base_key,
     read_base,
     segment_key,
+    shared_with,
     sort_out,
 )
 from bunqueue_trio.backup.making import PART_BYTES
@@ -97,6 +98,7 @@ def clean_log(
     current: str | None,
     retention: int | None = None,
     base: str = "",
+    interval_ms: float = 0.0,
 ) -> int:
     """Delete what no kept backup can be continued with; how many objects that were.
 
@@ -104,6 +106,7 @@ def clean_log(
         current: the chain that goes on.
         retention: how many backups are continued; a proven one that is kept beyond that is not. None: all there are.
         base: the snapshot that the present chain can be restored from, whatever else holds.
+        interval_ms: between two backups, to know servers that share the prefix by: then nothing is deleted.
 
     Of a chain with kept backups that is what comes before the first of them. The snapshots that chains begin with are
     kept of the newest `STARTS_KEPT` chains. A chain with neither goes once it ends before the oldest kept backup was
@@ -114,6 +117,8 @@ def clean_log(
         BackupError: the bucket fails.
     """
     objects = store.list(prefix)
+    if shared_with(prefix, objects, interval_ms):
+        return 0
     doomed = _doomed(
         store, prefix, objects, current, {item.key for item in newest_first(prefix, objects)[:retention]} | {base}
     )

@@ -23,11 +23,12 @@ from msgspec import Struct
 
 from bunqueue_trio import __version__, logs
 from bunqueue_trio.backup.keeper import Backups
+from bunqueue_trio.backup.log_naming import shared_text, shared_with
 from bunqueue_trio.backup.naming import iso, made_at, newest_first, parse_moment
 from bunqueue_trio.backup.object_store import ObjectStore, StoredObject
 from bunqueue_trio.backup.patience import Patience
 from bunqueue_trio.backup.record import Record, Turn, read_record, write_record
-from bunqueue_trio.backup.replaying import Span, rehearse_to, restore_to, spans
+from bunqueue_trio.backup.replaying import Reached, Span, rehearse_to, restore_to, spans
 from bunqueue_trio.backup.restoring import Restored, rehearse, restore
 from bunqueue_trio.backup.settings import BackupSettings
 from bunqueue_trio.backup.stopping import run_stoppable
@@ -159,7 +160,7 @@ class BackupCommand:
     def _show_spans(self, settings: BackupSettings) -> None:
         """On stderr: the data is the list, as scripts know it."""
         try:
-            found = self._in_thread(settings, lambda store, _patience: spans(store, settings.prefix, tell=_warn))
+            found = self._in_thread(settings, lambda store, _patience: self._spans(settings, store))
         except BackupError as error:
             click.echo(f"The change log cannot be read: {error}", err=True)
             return
@@ -194,10 +195,15 @@ class BackupCommand:
             return _UNCONFIRMED
         began = self._clock.now()
         way = restore_to if name == "restore" else rehearse_to
+
+        def reach(store: ObjectStore, patience: Patience) -> Reached:
+            _warn_if_shared(settings, store)
+            return way(store, settings.prefix, at, settings.database, patience, self._clock)
+
         try:
             reached = self._in_thread(
                 settings,
-                lambda store, patience: way(store, settings.prefix, at, settings.database, patience, self._clock),
+                reach,
             )
         except (BackupError, StorageError) as error:
             return Outcome(False, f"{'Restore' if name == 'restore' else 'Verification'} failed: {error}")
@@ -248,7 +254,7 @@ class BackupCommand:
         try:
             found, moments = self._in_thread(
                 settings,
-                lambda store, _patience: (self._listed(settings, store), spans(store, settings.prefix, tell=_warn)),
+                lambda store, _patience: (self._listed(settings, store), self._spans(settings, store)),
             )
         except BackupError as error:
             click.echo(f"The bucket cannot be listed: {error}", err=True)
@@ -271,6 +277,10 @@ class BackupCommand:
 
     def _listed(self, settings: BackupSettings, store: ObjectStore) -> list[StoredObject]:
         return newest_first(settings.prefix, store.list(settings.prefix))
+
+    def _spans(self, settings: BackupSettings, store: ObjectStore) -> list[Span]:
+        _warn_if_shared(settings, store)
+        return spans(store, settings.prefix, tell=_warn)
 
     def _shown(self, item: StoredObject) -> dict[str, Any]:
         """Wire: ``size`` is that of the stored object."""
@@ -389,6 +399,11 @@ def _tell_of(restored: Restored) -> None:
 
 def _warn(text: str) -> None:
     click.echo(f"WARNING: {text}", err=True)
+
+
+def _warn_if_shared(settings: BackupSettings, store: ObjectStore) -> None:
+    if generations := shared_with(settings.prefix, store.list(settings.prefix), settings.interval_ms):
+        _warn(shared_text(settings.prefix, generations))
 
 
 def _warn_unverified() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import apsw
 import pytest
 
-from bunqueue_trio.backup.log_naming import sort_out
+from bunqueue_trio.backup.log_naming import shared_with, sort_out
 from bunqueue_trio.backup.naming import iso, made_at, newest_first
 from bunqueue_trio.backup.replaying import plan, rehearse_to, spans
 from bunqueue_trio.backup.shipping import clean_log
@@ -600,3 +600,53 @@ def test_a_name_that_promises_more_than_is_inside_is_found(rig: LogRig, target: 
     with pytest.raises(BackupError, match=r"^The change log lacks commit 3 of generation-1$"):
         rig.restore(None, target)
     assert not target.exists()
+
+
+HOUR_MS = 3_600_000.0
+
+
+@pytest.fixture
+def shared(rig: LogRig, tmp_path: Path, noon) -> Any:
+    """Two servers upload under one prefix, the second for five minutes by now."""
+    rig.store.now_ms = 1_000_000.0
+    rig.back_up()
+    other = LogRig(tmp_path / "other.db", rig.store, noon)
+    other.begin("generation-2")
+    other.back_up()
+    rig.store.now_ms += 300_000.0
+    for one in (other, rig):
+        one.add("row")
+        one.ship()
+    yield rig
+    other.close()
+
+
+def test_two_servers_under_one_prefix_delete_nothing_and_are_told(shared: LogRig):
+    before = set(shared.store.objects)
+    found = shared_with(PREFIX, shared.store.list(PREFIX), HOUR_MS)
+
+    shared.back_up(retention=1)
+    clean_log(shared.store, PREFIX, patience(), current="generation-1", retention=1, interval_ms=HOUR_MS)
+
+    assert found == ["generation-1", "generation-2"]
+    assert before < set(shared.store.objects)
+
+
+def test_a_server_that_has_gone_is_forgotten_after_two_intervals(shared: LogRig):
+    last = shared.store.now_ms + 2 * HOUR_MS
+    for number, (moment, expected) in enumerate(((last - 1, ["generation-1", "generation-2"]), (last + 1, []))):
+        shared.store.now_ms = moment
+        shared.store.put(f"{PREFIX}log/generation-2/{number:08d}-9-5-6.segment.gz", b"", content_type="x")
+        assert shared_with(PREFIX, shared.store.list(PREFIX), HOUR_MS) == expected
+
+
+def test_generations_that_follow_each_other_are_those_of_one_server(rig: LogRig):
+    for number in range(1, 5):
+        rig.store.now_ms = number * 60_000.0
+        rig.begin(f"generation-{number}")
+        rig.back_up()
+        rig.add(f"row-{number}")
+        rig.ship()
+
+    assert shared_with(PREFIX, rig.store.list(PREFIX), HOUR_MS) == []
+    assert shared_with("other/", rig.store.list(""), HOUR_MS) == []

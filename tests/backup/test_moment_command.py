@@ -11,6 +11,7 @@ import pytest
 
 from bunqueue_trio.backup.naming import iso, parse_moment
 from bunqueue_trio.backup.replaying import spans
+from bunqueue_trio.cli import backup as cli_backup
 from tests.backup.fakes import FakeObjectStore, sha
 from tests.backup.log_rig import PREFIX, LogRig, dump
 from tests.backup.test_backup_command import data_of, run
@@ -170,3 +171,14 @@ def test_a_damaged_part_of_the_log_is_told_and_does_not_hide_the_backups(environ
         code, out, err = run(capsys, name)
         assert (code, rig.store.backups[0] in out) == (0, True)
         assert "WARNING: backups/log/a/start.base.json is damaged\n" in err
+
+
+def test_two_servers_under_one_prefix_are_told_where_it_matters(environ, capsys, rig, monkeypatch):
+    monkeypatch.setattr(cli_backup, "shared_with", lambda prefix, objects, interval_ms: ["one", "two"])
+
+    for arguments in (["list"], ["status"], ["verify", "--to", "latest"], ["restore", "--to", "latest", "-f"]):
+        code, _, err = run(capsys, *arguments)
+        assert code == 0
+        assert err.startswith(
+            "WARNING: Two servers upload under the prefix 'backups/' (change logs one, two): give each"
+        )
