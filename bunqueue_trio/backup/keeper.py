@@ -184,7 +184,7 @@ class Backups:
 
         async def make(witness: Witness | None) -> None:
             if witness is not None:
-                await self._in_thread(witness, lambda maker: maker.make_start(changes.start_key()))
+                await self._in_thread(witness, lambda maker: maker.make_start(changes.start_key()), is_for_log=True)
 
         try:
             async with self._copying:
@@ -213,11 +213,13 @@ class Backups:
 
         return await self._in_thread(witness, make)
 
-    async def _in_thread(self, witness: Witness | None, make: Callable[[Maker], Made]) -> Made:
+    async def _in_thread(
+        self, witness: Witness | None, make: Callable[[Maker], Made], *, is_for_log: bool = False
+    ) -> Made:
         patience = self._make_patience()
 
         def work() -> Made:
-            with Turn.take(self._database):
+            with Turn.take(self._database, is_for_log=is_for_log, pause=patience.pause):
                 try:
                     store = self._open_store(self.settings, patience)
                     proven = read_record(self._database).last_proven_key

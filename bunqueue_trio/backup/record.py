@@ -1,7 +1,7 @@
 """What is kept beside the data file: the lock that lets one backup or restore run at a time, and how the last went.
 
-Both are files of their own, so that the data file is not written to: ``<database>.backup-lock``, which is empty, and
-``<database>.backup-state.json``.
+Both are files of their own, so that the data file is not written to: ``<database>.backup-lock``, which is empty, or says
+that it is held for what the change log begins with, and ``<database>.backup-state.json``.
 
 Source: S3 backup and restore, "Scheduler", BD-12; K43, R218, R219.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, Self
 
@@ -20,6 +21,8 @@ from bunqueue_trio.backup.json_texts import read_json
 from bunqueue_trio.errors import BackupBusyError, BackupError
 
 IN_PROGRESS: Final = "Backup already in progress"
+FOR_LOG: Final = b"log"
+PAUSE_S: Final = 0.25
 
 
 class Record(Struct, kw_only=True, rename="camel", omit_defaults=True, gc=False):
@@ -68,8 +71,12 @@ class Turn:
         self._descriptor = descriptor
 
     @classmethod
-    def take(cls, database: str) -> Self:
-        """Take it; does not wait.
+    def take(cls, database: str, *, is_for_log: bool = False, pause: Callable[[float], None] | None = None) -> Self:
+        """Take it; does not wait, but for who makes the snapshot that a change log begins with, if there is a *pause*.
+
+        Args:
+            is_for_log: to make such a snapshot.
+            pause: sleeps for some seconds, or raises.
 
         Raises:
             BackupBusyError: somebody has it.
@@ -81,12 +88,18 @@ class Turn:
         except OSError as error:
             raise BackupError(f"{error.filename}: {error.strerror}") from error
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+            while not _lock(descriptor):
+                if pause is None or os.pread(descriptor, len(FOR_LOG), 0) != FOR_LOG:
+                    raise BackupBusyError(IN_PROGRESS)
+                pause(PAUSE_S)
+            with suppress(OSError):  # another user's: then others are refused, who might have waited
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, FOR_LOG if is_for_log else b"", 0)
+        except BaseException as error:
             os.close(descriptor)
-            if isinstance(error, BlockingIOError):
-                raise BackupBusyError(IN_PROGRESS) from error
-            raise BackupError(f"cannot be locked: {error.strerror}") from error
+            if isinstance(error, OSError):
+                raise BackupError(f"cannot be locked: {error.strerror}") from error
+            raise
         return cls(descriptor)
 
     def __enter__(self) -> Self:
@@ -94,6 +107,14 @@ class Turn:
 
     def __exit__(self, *_exc: object) -> None:
         os.close(self._descriptor)
+
+
+def _lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _open_lock(path: str) -> int:

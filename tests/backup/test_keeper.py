@@ -411,3 +411,31 @@ async def test_a_shared_prefix_is_a_trouble_until_a_backup_finds_it_no_longer(ri
     monkeypatch.undo()
     await one.backups.make()
     assert (one.backups.status().error, one.backups.status().failing_since) == (None, None)
+
+
+def test_a_turn_waits_for_the_snapshot_of_a_log_and_for_nothing_else(database):
+    pauses: list[float] = []
+    with Turn.take(str(database)), pytest.raises(BackupBusyError):
+        Turn.take(str(database), pause=pauses.append)
+    assert pauses == []
+
+    first = Turn.take(str(database), is_for_log=True)
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            first.__exit__()
+
+    with pytest.raises(BackupBusyError):
+        Turn.take(str(database))
+    with Turn.take(str(database), pause=pause), pytest.raises(BackupBusyError):
+        Turn.take(str(database), pause=pause)
+    assert pauses == [0.25] * 3
+
+
+def test_a_turn_that_is_waited_for_can_be_given_up(database):
+    waiting = patience()
+    waiting.stop()
+    with Turn.take(str(database), is_for_log=True), pytest.raises(BackupStoppedError):
+        Turn.take(str(database), pause=waiting.pause)
+    Turn.take(str(database)).__exit__()

@@ -11,6 +11,7 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -536,14 +537,14 @@ def test_what_an_operator_has_begun_does_not_lock_the_server_out(database, mask)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
-def test_a_lock_of_another_user_can_be_taken(database):
-    (lock := Path(f"{database}.backup-lock")).touch(0o644)
-    database.parent.chmod(0o755)
-    os.seteuid(NOBODY)
-    try:
-        if not os.access(lock, os.R_OK, effective_ids=True):
-            pytest.skip("the folder of the test is not everybody's")
-        with Turn.take(str(database)), pytest.raises(BackupBusyError):
-            Turn.take(str(database))
-    finally:
-        os.seteuid(0)
+def test_a_lock_of_another_user_can_be_taken():
+    with TemporaryDirectory() as folder:  # that of the test is not everybody's
+        os.chmod(folder, 0o755)
+        database = Path(folder, "jobs.db")
+        Path(f"{database}.backup-lock").touch(0o644)
+        os.seteuid(NOBODY)
+        try:
+            with Turn.take(str(database)), pytest.raises(BackupBusyError):
+                Turn.take(str(database))
+        finally:
+            os.seteuid(0)

@@ -26,7 +26,7 @@ from tests.field.closing import check_closing
 from tests.field.test_persistence import other_process
 from tests.integration.test_backups import back_up, command, real_command, settings_of
 from tests.process import ROOT, Client, ServerProcess, StartServer, wait_until
-from tests.s3 import Bucket
+from tests.s3 import Bucket, S3Server
 from tests.s3 import bucket as bucket
 from tests.s3 import s3_server as s3_server
 
@@ -305,3 +305,21 @@ def test_a_command_that_is_interrupted_leaves_nothing_behind(
 
     assert (run.returncode, out, err) == (128 + number, "", "")
     assert (names_beside(database), sha(database)) == ({""}, before)
+
+
+@pytest.mark.slow
+def test_a_backup_that_is_asked_for_at_the_start_waits_for_what_the_log_begins_with(
+    start_server: StartServer, bucket: Bucket, s3_server: S3Server
+) -> None:
+    server = start_server(S3_BACKUP_ENABLED=1, **bucket.environment)
+    lock = server.data_path.with_name(f"{server.data_path.name}.backup-lock")
+    s3_server.pause()
+    try:
+        wait_until(lambda: lock.exists() and lock.read_bytes() == b"log", "the log begins")
+        threading.Timer(2, s3_server.go_on).start()
+        code, out, err = real_command(bucket.environment, server.data_path, "now")
+    finally:
+        s3_server.go_on()
+
+    assert (code, out.partition("\n")[0]) == (0, "Backup created successfully"), err
+    assert [name.endswith("start.snapshot") for name in bucket.names("backups/log/")].count(True) == 1
