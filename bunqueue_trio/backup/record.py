@@ -1,7 +1,7 @@
 """What is kept beside the data file: the lock that lets one backup or restore run at a time, and how the last went.
 
-Both are files of their own, so that the data file is not written to: ``<database>.backup-lock``, which is empty, or says
-that it is held for what the change log begins with, and ``<database>.backup-state.json``.
+Both are files of their own, so that the data file is not written to: ``<database>.backup-lock``, empty or saying that
+it is held for what the change log begins with, and ``<database>.backup-state.json``.
 
 Source: S3 backup and restore, "Scheduler", BD-12; K43, R218, R219.
 """

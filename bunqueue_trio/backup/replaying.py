@@ -10,7 +10,8 @@ Source: point-in-time recovery; D-150 to D-153.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -29,7 +30,12 @@ from bunqueue_trio.errors import BackupError, DamagedBackupError, ObjectStoreErr
 if TYPE_CHECKING:
     from bunqueue_trio.clock import Clock
 
+Tell = Callable[[str], None]
 NOTHING: Final = "There is no change log to restore from"
+
+
+def _to_nobody(_text: str) -> None:
+    pass
 
 
 class Span(Struct, frozen=True, gc=False):
@@ -49,6 +55,8 @@ class Plan(Struct, frozen=True, gc=False):
     base: Base | None = None
     segments: tuple[SegmentName, ...] = ()
     at: float | None = None
+    fallback: Plan | None = None
+    """The same from an older backup of the same chain, should this one be damaged."""
 
 
 class Reached(Struct, frozen=True, gc=False):
@@ -82,7 +90,7 @@ class _Stretch(Struct, frozen=True, gc=False):
         return max(last, self.base.holds) >= self.base.reaches
 
 
-def spans(store: ObjectStore, prefix: str, *, tell: Callable[[str], None] = lambda _text: None) -> list[Span]:
+def spans(store: ObjectStore, prefix: str, *, tell: Tell = _to_nobody) -> list[Span]:
     """What can be restored, newest first. *tell* hears of what is damaged and therefore left out.
 
     Raises:
@@ -127,38 +135,82 @@ def _at(stretches: list[_Stretch], at: float) -> Plan:
     stretch = usable[-1]
     if at > stretch.end or not stretch.is_complete:
         raise BackupError(stretch.gap or f"The change log ends at {iso(stretch.end)}")
-    segments = tuple(name for name in stretch.segments if name.first_at <= at)
-    return Plan(stretch.base.snapshot, stretch.base, segments, at)
+    return _chained([other for other in usable if other.is_complete and at <= other.end], stretch, at)
+
+
+def _chained(stretches: Iterable[_Stretch], chosen: _Stretch, at: float | None) -> Plan:
+    """*chosen*, and behind it what else of its chain leads there."""
+    of_its_chain = [stretch for stretch in stretches if stretch.base.generation == chosen.base.generation]
+    plan = None
+    for stretch in sorted(of_its_chain, key=lambda stretch: (stretch is chosen, stretch.base.at)):
+        segments = tuple(name for name in stretch.segments if at is None or name.first_at <= at)
+        plan = Plan(stretch.base.snapshot, stretch.base, segments, at, plan)
+    assert plan is not None
+    return plan
 
 
 def restore_to(
-    store: ObjectStore, prefix: str, at: float | None, database: str, patience: Patience, clock: Clock
+    store: ObjectStore,
+    prefix: str,
+    at: float | None,
+    database: str,
+    patience: Patience,
+    clock: Clock,
+    *,
+    tell: Tell = _to_nobody,
 ) -> Reached:
     """Replace the data file *database* by what it was at the moment *at*, epoch ms, or leave everything as it is.
 
-    Every commit up to and including that moment is in it, and none after. None: the newest state that there is.
+    Every commit up to and including that moment is in it, and none after. None: the newest state that there is. *tell*
+    hears of a damaged backup that an older one has stood in for.
 
     Raises:
         BackupError: it cannot be reached, something is damaged, a server uses the file, or the disk is full.
     """
-    chosen = plan(store, prefix, at)
-    replay = _Replayed(store, prefix, chosen, patience)
-    restored = restore(store, chosen.snapshot, database, patience, clock, build=replay.build)
-    return Reached(chosen.snapshot, replay.reached_at, replay.count, restored.size_bytes, restored)
+
+    def reach(chosen: Plan) -> Reached:
+        replay = _Replayed(store, prefix, chosen, patience)
+        restored = restore(store, chosen.snapshot, database, patience, clock, build=replay.build)
+        return Reached(chosen.snapshot, replay.reached_at, replay.count, restored.size_bytes, restored)
+
+    return _first_sound(plan(store, prefix, at), reach, tell)
 
 
 def rehearse_to(
-    store: ObjectStore, prefix: str, at: float | None, database: str, patience: Patience, clock: Clock
+    store: ObjectStore,
+    prefix: str,
+    at: float | None,
+    database: str,
+    patience: Patience,
+    clock: Clock,
+    *,
+    tell: Tell = _to_nobody,
 ) -> Reached:
     """Everything that `restore_to` does, but for the swap: the data file may be in use, and is not touched.
 
     Raises:
         BackupError: a restore would fail with the same text.
     """
-    chosen = plan(store, prefix, at)
-    replay = _Replayed(store, prefix, chosen, patience)
-    rehearse(store, chosen.snapshot, database, patience, clock, build=replay.build)
-    return Reached(chosen.snapshot, replay.reached_at, replay.count, replay.size_bytes)
+
+    def reach(chosen: Plan) -> Reached:
+        replay = _Replayed(store, prefix, chosen, patience)
+        rehearse(store, chosen.snapshot, database, patience, clock, build=replay.build)
+        return Reached(chosen.snapshot, replay.reached_at, replay.count, replay.size_bytes)
+
+    return _first_sound(plan(store, prefix, at), reach, tell)
+
+
+def _first_sound(chosen: Plan, reach: Callable[[Plan], Reached], tell: Tell) -> Reached:
+    try:
+        return reach(chosen)
+    except DamagedBackupError as error:
+        while (fallback := chosen.fallback) is not None:
+            chosen = fallback
+            with suppress(DamagedBackupError):
+                reached = reach(chosen)
+                tell(f"{error}; an older backup has taken its place")
+                return reached
+        raise
 
 
 class _Replayed:
@@ -198,7 +250,7 @@ def _newest(store: ObjectStore, prefix: str, stretches: list[_Stretch], damaged:
         return Plan(newest.key)
     if stretch.gap is not None:
         raise BackupError(stretch.gap)
-    return Plan(stretch.base.snapshot, stretch.base, stretch.segments)
+    return _chained([other for other in stretches if other.is_complete and other.end == stretch.end], stretch, None)
 
 
 def _is_behind(prefix: str, stretch: _Stretch, newest: StoredObject) -> bool:

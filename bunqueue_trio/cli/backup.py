@@ -198,7 +198,7 @@ class BackupCommand:
 
         def reach(store: ObjectStore, patience: Patience) -> Reached:
             _warn_if_shared(settings, store)
-            return way(store, settings.prefix, at, settings.database, patience, self._clock)
+            return way(store, settings.prefix, at, settings.database, patience, self._clock, tell=_warn)
 
         try:
             reached = self._in_thread(

@@ -12,7 +12,7 @@ import pytest
 
 from bunqueue_trio.backup.log_naming import shared_with, sort_out
 from bunqueue_trio.backup.naming import iso, made_at, newest_first
-from bunqueue_trio.backup.replaying import plan, rehearse_to, spans
+from bunqueue_trio.backup.replaying import plan, rehearse_to, restore_to, spans
 from bunqueue_trio.backup.shipping import clean_log
 from bunqueue_trio.errors import BackupError
 from bunqueue_trio.storage import connection as db
@@ -650,3 +650,39 @@ def test_generations_that_follow_each_other_are_those_of_one_server(rig: LogRig)
 
     assert shared_with(PREFIX, rig.store.list(PREFIX), HOUR_MS) == []
     assert shared_with("other/", rig.store.list(""), HOUR_MS) == []
+
+
+@pytest.mark.parametrize("damage", ["snapshot", "gone"])
+@pytest.mark.parametrize("is_latest", [True, False], ids=["latest", "moment"])
+def test_an_older_backup_of_the_chain_stands_in_for_a_damaged_one(
+    rig: LogRig, target: Path, is_latest: bool, damage: str
+):
+    older = rig.back_up()
+    rig.add("first")
+    rig.ship()
+    newer = rig.back_up()
+    last = rig.add("second")
+    rig.ship()
+    told: list[str] = []
+    if damage == "gone":
+        rig.store.delete(newer)
+    else:
+        rig.store.objects[newer] = rig.store.objects[newer][:-100]
+    at = None if is_latest else last
+
+    for way in (rehearse_to, restore_to):
+        reached = way(rig.store, PREFIX, at, str(target), patience(), rig.clock, tell=told.append)
+        assert (reached.snapshot, reached.at, reached.commit_count) == (older, last, 2)
+    assert dump(target) == rig.states[last]
+    assert len(told) == (0 if damage == "gone" else 2)
+
+
+def test_where_nothing_is_sound_what_is_said_is_what_is_wrong_with_the_first(rig: LogRig, target: Path):
+    for key in (rig.back_up(), rig.back_up()):
+        rig.store.objects[key] = rig.store.objects[key][:-100]
+    rig.add("first")
+    rig.ship()
+
+    with pytest.raises(BackupError, match=r"^Backup data is not a valid gzip stream$"):
+        rig.restore(None, target)
+    assert not target.exists()
