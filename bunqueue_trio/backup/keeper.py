@@ -14,7 +14,7 @@ import trio
 from msgspec import structs
 
 from bunqueue_trio.backup.log_keeper import ChangeLog
-from bunqueue_trio.backup.making import Made, Maker, Witness
+from bunqueue_trio.backup.making import Made, Maker, Witness, check_source
 from bunqueue_trio.backup.object_store import ObjectStore
 from bunqueue_trio.backup.patience import Patience
 from bunqueue_trio.backup.record import IN_PROGRESS, Record, Turn, read_record, write_record
@@ -219,6 +219,7 @@ class Backups:
         patience = self._make_patience()
 
         def work() -> Made:
+            check_source(self.settings.database)  # before a lock is put where there is nothing
             with Turn.take(self._database, is_for_log=is_for_log, pause=patience.pause):
                 try:
                     store = self._open_store(self.settings, patience)

@@ -30,6 +30,7 @@ from bunqueue_trio.backup.sidecar import CONTENT_TYPE, DATA_CONTENT_TYPE, Sideca
 from bunqueue_trio.errors import BackupError, DamagedBackupError, UnprovenBackupError
 from bunqueue_trio.logs import get_logger
 from bunqueue_trio.storage.copying import copy_database
+from bunqueue_trio.storage.wal import wal_bytes
 
 if TYPE_CHECKING:
     from bunqueue_trio.clock import Clock
@@ -124,8 +125,7 @@ class Maker:
             raise
 
     def _make(self, key: str | None) -> Made:
-        if not os.path.exists(self._database):
-            raise BackupError(f"Database file not found: {self._settings.database}")
+        check_source(self._settings.database)
         sweep(self._database)
         self._check_space()
         made_at = self._clock.now().wall_ms
@@ -286,6 +286,22 @@ class Maker:
         except BackupError as error:  # not every store can tell, nor every key pair may ask
             self._patience.check()
             log.debug("Unfinished uploads cannot be swept", error=str(error))
+
+
+def check_source(database: str) -> None:
+    """Make sure that there is something to back up.
+
+    Raises:
+        BackupError: there is no file, or nothing in it: a touched or lost one must not push out sound backups.
+    """
+    try:
+        size = os.stat(database).st_size
+    except (FileNotFoundError, NotADirectoryError):
+        raise BackupError(f"Database file not found: {database}") from None
+    except OSError as error:
+        raise BackupError(f"{database}: {error.strerror}") from error
+    if size == 0 and not wal_bytes(os.path.realpath(database)):
+        raise BackupError(f"Database file is empty: {database}")
 
 
 def part_bytes(size_bytes: int) -> int:

@@ -145,11 +145,14 @@ class S3Store:
         return _stored(found, metadata)
 
     def get(self, key: str) -> Iterator[bytes]:
-        """See `ObjectStore.get`. A body that breaks off is not tried again; the request for it is."""
+        """See `ObjectStore.get`. A body that breaks off is not tried again; the request for it is.
+
+        The bytes are those that are stored: whoever has copied the object may have said that its gzip is an encoding.
+        """
         response = self._call("backup download", lambda: self._client.get_object(self._bucket, key))
         try:
             with self._patience.request():
-                while block := self._call("backup download", lambda: response.read(BLOCK_BYTES)):
+                while block := self._call("backup download", lambda: response.read(BLOCK_BYTES, decode_content=False)):
                     self._patience.note_progress()
                     yield block
                     self._patience.check()

@@ -404,3 +404,14 @@ def test_what_the_bucket_does_not_list_is_no_backup(make, store, monkeypatch):
         make(prefix="/")
 
     assert store.objects == {}
+
+
+def test_an_empty_file_is_no_database_and_costs_no_backup(make, store, database):
+    make()
+    before = dict(store.objects)
+    database.write_bytes(b"")
+
+    with pytest.raises(BackupError, match=r"^Database file is empty: .*jobs.db$"):
+        make(retention=1)
+
+    assert store.objects == before

@@ -3,6 +3,7 @@
 Source: S3 backup and restore, BD-7, BD-8, BD-14; R83, R206, R351, R352, B3.
 """
 
+import gzip
 import io
 import threading
 import time
@@ -314,3 +315,11 @@ def test_an_upload_that_fails_in_the_body_of_a_good_answer_has_failed(serve):
         client(server).put_stream("k", io.BytesIO(b"xxx"), content_type="x/y", metadata={}, part_bytes=2)
 
     assert [seen.method for seen in server.seen] == ["POST", "PUT", "PUT", "POST", "DELETE"]
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "br", "aws-chunked"])
+def test_bytes_come_as_they_are_stored_whatever_encoding_they_are_said_to_have(serve, encoding):
+    packed = gzip.compress(b"data")
+    server = serve(Answer(200, packed, {"ETag": '"e"', "Content-Encoding": encoding}))
+
+    assert b"".join(client(server).get("k")) == packed
