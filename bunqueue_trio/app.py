@@ -258,6 +258,7 @@ class Server:
         await self.flusher.flush_all()
         if (error := self.broker.storage_health.error) is not None:
             raise BackupError(f"The write buffer cannot be flushed: {error}")
+        self.store.check_identity()
 
     async def _run_webhooks(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         with self._ends_with_the_server():

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 from typing import Final
 
 from msgspec import Struct
@@ -23,6 +24,7 @@ MAGIC: Final = b"SQLite format 3"
 MISMATCH: Final = "Backup checksum mismatch - file may be corrupted"
 WRONG_SIZE: Final = "Backup size mismatch - file may be corrupted"
 NO_DATABASE: Final = "Restored data is not a valid SQLite database"
+SPARE_BYTES: Final = 1 << 20
 DAMAGED: Final = "Database integrity check failed"
 
 
@@ -49,6 +51,7 @@ def fetch(store: ObjectStore, key: str, target: str, patience: Patience) -> Fetc
     expected = sidecar if sidecar is not None and sidecar.checksum else _own_words(found)
     size = expected.size if expected is not None else None if sidecar is None else sidecar.size
     is_compressed = None if sidecar is None else sidecar.compressed
+    _check_space(target, size)
     digest, head = _unpack(store, key, target, patience, is_compressed, size)
     if expected is not None and expected.checksum and expected.checksum.lower() != digest.checksum:
         raise DamagedBackupError(MISMATCH)
@@ -58,6 +61,13 @@ def fetch(store: ObjectStore, key: str, target: str, patience: Patience) -> Fetc
         raise DamagedBackupError(WRONG_SIZE)
     check_database(target, patience)
     return Fetched(digest, is_verified=expected is not None and bool(expected.checksum))
+
+
+def _check_space(target: str, size: int | None) -> None:
+    """Before the work, and before the disk is full for the server as well."""
+    free = shutil.disk_usage(os.path.dirname(target) or ".").free
+    if size is not None and free < size + SPARE_BYTES:
+        raise BackupError(f"Not enough disk space to unpack the backup: {size} bytes needed, {free} free")
 
 
 def check_database(path: str, patience: Patience) -> None:

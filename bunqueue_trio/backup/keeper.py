@@ -14,7 +14,7 @@ import trio
 from msgspec import structs
 
 from bunqueue_trio.backup.log_keeper import ChangeLog
-from bunqueue_trio.backup.making import Made, Maker, Witness
+from bunqueue_trio.backup.making import Made, Maker, Witness, check_source
 from bunqueue_trio.backup.object_store import ObjectStore
 from bunqueue_trio.backup.patience import Patience
 from bunqueue_trio.backup.record import IN_PROGRESS, BackupLock, read_record, write_record
@@ -82,6 +82,8 @@ class Backups:
         remembered = read_record(self._database)
         # What went wrong before this start says nothing about now; what was proven still is.
         self._record = structs.replace(remembered, error=None, failing_since=None)
+        self._warning: str | None = None
+        self._warned_at = 0.0
         self._copying = trio.Lock()
         self._is_running = False
         self._made_count = 0
@@ -90,6 +92,9 @@ class Backups:
 
     def status(self) -> BackupStatus:
         """How it goes."""
+        record = self._record
+        if record.error is None and self._warning is not None:
+            record = structs.replace(record, error=self._warning, failing_since=self._warned_at)
         return BackupStatus(
             bucket=self.settings.bucket,
             interval=self.settings.interval_ms,
@@ -98,7 +103,7 @@ class Backups:
             failed_count=self._failed_count,
             rejected_count=self._rejected_count,
             log=None if self.changes is None else self.changes.status(self._record.last_success_at),
-            **structs.asdict(self._record),
+            **structs.asdict(record),
         )
 
     async def run(self) -> None:
@@ -165,6 +170,9 @@ class Backups:
             self._note_failure(str(error), began.wall_ms)
             raise
         self._made_count += 1
+        if self._warning is None:
+            self._warned_at = began.wall_ms
+        self._warning = made.warning
         self._tell("storage:backup-completed", {"bucket": self.settings.bucket, "key": made.key})
         return made
 
@@ -176,7 +184,7 @@ class Backups:
 
         async def make(witness: Witness | None) -> None:
             if witness is not None:
-                await self._in_thread(witness, lambda maker: maker.make_start(changes.start_key()))
+                await self._in_thread(witness, lambda maker: maker.make_start(changes.start_key()), is_for_log=True)
 
         try:
             async with self._copying:
@@ -204,11 +212,14 @@ class Backups:
 
         return await self._in_thread(witness, make)
 
-    async def _in_thread(self, witness: Witness | None, make: Callable[[Maker], Made]) -> Made:
+    async def _in_thread(
+        self, witness: Witness | None, make: Callable[[Maker], Made], *, is_for_log: bool = False
+    ) -> Made:
         patience = self._make_patience()
 
         def work() -> Made:
-            with BackupLock.acquire(self._database):
+            check_source(self.settings.database)  # before a lock is put where there is nothing
+            with BackupLock.acquire(self._database, is_for_log=is_for_log, pause=patience.pause):
                 try:
                     store = self._open_store(self.settings, patience)
                     proven = read_record(self._database).last_proven_key

@@ -184,6 +184,7 @@ class ChangeLog:
                 current=None if chain is None else chain.generation,
                 retention=self._settings.retention,
                 base=self._base_key,
+                interval_ms=self._settings.interval_ms,
             )
         except BackupError as error:
             patience.check()
@@ -254,6 +255,7 @@ class ChangeLog:
             await run_stoppable(work, patience, limiter=self._limiter)
         except BackupError as error:
             self.note_failure(f"Changes cannot be uploaded: {error}")
+            self._look_soon()  # it may be another bucket of that name which takes them next
         else:
             if is_gone:
                 self._is_based = False

@@ -12,17 +12,20 @@ A generation is a chain without gap, made by one run of a server. Source: point-
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
 from msgspec import Struct
 
+from bunqueue_trio.backup.json_texts import read_json
 from bunqueue_trio.backup.naming import iso
 from bunqueue_trio.backup.object_store import StoredObject
 from bunqueue_trio.errors import DamagedBackupError
 
 LOG_FOLDER: Final = "log/"
+OVERLAP_MS: Final = 30_000.0
+"""Stores tell whole seconds, and of an upload in parts some tell when it began."""
 SEGMENT_CONTENT_TYPE: Final = "application/gzip"
 
 _SEGMENT: Final = re.compile(r"([^/]+)/(\d{8,})-(\d+)-(\d+)-(\d+)\.segment\.gz", re.ASCII)
@@ -106,9 +109,40 @@ def read_base(data: bytes, key: str) -> Base:
         DamagedBackupError: it is none.
     """
     try:
-        return msgspec.json.decode(data, type=Base)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        return read_json(data, Base)
+    except ValueError as error:
         raise DamagedBackupError(f"{key} is damaged") from error
+
+
+def shared_with(prefix: str, objects: Iterable[StoredObject], interval_ms: float) -> list[str]:
+    """The generations of two servers or more that upload under one prefix; empty where there is one at the most.
+
+    One server ends a generation before it begins the next, so of any two that go on at the same time, by the clock of
+    the store, one is another's; and it still is while the last sign of it is younger than two backups.
+    """
+    times: dict[str, tuple[float, float]] = {}
+    for item in objects:
+        if item.modified_at is not None and is_of_the_log(prefix, item.key):
+            generation = item.key.removeprefix(prefix + LOG_FOLDER).partition("/")[0]
+            first, last = times.get(generation, (item.modified_at, item.modified_at))
+            times[generation] = min(first, item.modified_at), max(last, item.modified_at)
+    if not times:
+        return []
+    begun = max(first for first, _ in times.values()) + OVERLAP_MS
+    recent = max(last for _, last in times.values()) - 2 * interval_ms
+    newest = max(times, key=lambda generation: times[generation])
+    others = [
+        generation for generation, (_, last) in times.items() if generation != newest and last > max(begun, recent)
+    ]
+    return sorted([newest, *others]) if others else []
+
+
+def shared_text(prefix: str, generations: Sequence[str]) -> str:
+    """What is to be said of that."""
+    return (
+        f"Two servers upload under the prefix {prefix!r} (change logs {', '.join(generations)}): give each its own;"
+        " until then nothing is deleted there, and what `--to` leads to may be the other's"
+    )
 
 
 def sort_out(prefix: str, objects: Iterable[StoredObject]) -> LogListing:

@@ -16,10 +16,10 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from bunqueue_trio.backup.checking import check_database, fetch
-from bunqueue_trio.backup.log_naming import is_of_the_log
+from bunqueue_trio.backup.checking import SPARE_BYTES, check_database, fetch
+from bunqueue_trio.backup.log_naming import is_of_the_log, shared_text, shared_with
 from bunqueue_trio.backup.naming import SIDECAR_SUFFIX, iso, key_of, made_at, surplus
 from bunqueue_trio.backup.object_store import ObjectStore
 from bunqueue_trio.backup.packing import Digest, GzipReader, digest_of
@@ -30,6 +30,7 @@ from bunqueue_trio.backup.sidecar import CONTENT_TYPE, DATA_CONTENT_TYPE, Sideca
 from bunqueue_trio.errors import BackupError, DamagedBackupError, UnprovenBackupError
 from bunqueue_trio.logs import get_logger
 from bunqueue_trio.storage.copying import copy_database
+from bunqueue_trio.storage.wal import wal_bytes
 
 if TYPE_CHECKING:
     from bunqueue_trio.clock import Clock
@@ -39,19 +40,20 @@ log = get_logger("Backup")
 PART_BYTES: Final = 5 << 20  # the least that S3 takes
 MAX_PARTS: Final = 9_000  # S3 takes 10,000; what cannot be compressed grows a little
 PROVEN_BELOW_BYTES: Final = 1 << 30
-SPARE_BYTES: Final = 1 << 20
 ABANDONED_MS: Final = 86_400_000.0
 """A day: no backup may last so long, and clocks may differ."""
 
 
 class Made(Struct, frozen=True, kw_only=True, gc=False):
-    """A backup that is in the bucket. ``made_at`` is the time in its key, epoch ms; sizes are bytes."""
+    """A backup that is in the bucket. ``made_at`` is the time in its key, epoch ms; sizes are bytes. ``warning`` says
+    what is wrong though nothing has failed."""
 
     key: str
     made_at: float
     size_bytes: int
     packed_bytes: int
     is_proven: bool
+    warning: str | None = None
 
 
 class Witness(Protocol):
@@ -101,7 +103,8 @@ class Maker:
         """Make one, and apply the retention.
 
         Raises:
-            BackupError: it is not there, or could not be proven. A damaged one has been deleted again.
+            BackupError: it is not there, or could not be proven. A damaged one has been deleted again, and so has one
+                that the bucket does not list.
             StorageError: the data file cannot be read, or there is no space for a copy of it.
         """
         try:
@@ -110,8 +113,8 @@ class Maker:
             # It is there and may be sound: where nothing can be read back, the bucket must not fill up.
             self._clean_up({*self._spared, error.key})
             raise
-        self._clean_up({made.key} if made.is_proven else {*self._spared, made.key})
-        return made
+        spared = {made.key} if made.is_proven else {*self._spared, made.key}
+        return structs.replace(made, warning=self._clean_up(spared, expected=made.key))
 
     def make_start(self, key: str) -> Made:
         """Make one under *key* that is no backup of its own but what a change log begins with; raises as `make`."""
@@ -122,8 +125,7 @@ class Maker:
             raise
 
     def _make(self, key: str | None) -> Made:
-        if not os.path.exists(self._database):
-            raise BackupError(f"Database file not found: {self._settings.database}")
+        check_source(self._settings.database)
         sweep(self._database)
         self._check_space()
         made_at = self._clock.now().wall_ms
@@ -238,15 +240,28 @@ class Maker:
                 self._patience.check()
                 raise UnprovenBackupError(f"Backup verification failed: {error}", key=made.key) from error
 
-    def _clean_up(self, spared: set[str]) -> None:
-        """Apply the retention; keys of *spared* stay. What cannot be listed or deleted is left for the next time."""
+    def _clean_up(self, spared: set[str], *, expected: str | None = None) -> str | None:
+        """Apply the retention; keys of *spared* stay. What cannot be listed or deleted is left for the next time.
+
+        Returns why nothing was deleted, where that is for somebody to put right.
+
+        Raises:
+            BackupError: there is a listing, and *expected* is not in it.
+        """
         settings = self._settings
         try:
             objects = self._store.list(settings.prefix)
         except BackupError as error:
             self._patience.check()
             log.warning("Failed to clean up old backups", error=str(error))
-            return
+            return None
+        if expected is not None and all(item.key != expected for item in objects):
+            # Some stores give another name to what begins with a slash: nobody would find it when it is needed.
+            self._take_back(expected)
+            raise BackupError(f"The bucket does not list {expected}: choose another S3_BACKUP_PREFIX")
+        if generations := shared_with(settings.prefix, objects, settings.interval_ms):
+            log.warning(text := shared_text(settings.prefix, generations))
+            return text
         for key in surplus(settings.prefix, objects, settings.retention, spared=spared):
             try:
                 self._store.delete(key)
@@ -254,6 +269,7 @@ class Maker:
                 self._patience.check()
                 log.warning("Failed to delete old backup", key=key, error=str(error))
         self._sweep_uploads()
+        return None
 
     def _sweep_uploads(self) -> None:
         """Take back what killed processes have left of uploads, for which stores charge though nobody sees it.
@@ -270,6 +286,22 @@ class Maker:
         except BackupError as error:  # not every store can tell, nor every key pair may ask
             self._patience.check()
             log.debug("Unfinished uploads cannot be swept", error=str(error))
+
+
+def check_source(database: str) -> None:
+    """Make sure that there is something to back up.
+
+    Raises:
+        BackupError: there is no file, or nothing in it: a touched or lost one must not push out sound backups.
+    """
+    try:
+        size = os.stat(database).st_size
+    except (FileNotFoundError, NotADirectoryError):
+        raise BackupError(f"Database file not found: {database}") from None
+    except OSError as error:
+        raise BackupError(f"{database}: {error.strerror}") from error
+    if size == 0 and not wal_bytes(os.path.realpath(database)):
+        raise BackupError(f"Database file is empty: {database}")
 
 
 def part_bytes(size_bytes: int) -> int:

@@ -16,11 +16,16 @@ MAX_SKEW_MS: Final = 3_600_000.0
 
 _NAME: Final = re.compile(r"bunqueue-(\d{4}-\d\d-\d\d)T(\d\d)-(\d\d)-(\d\d)-(\d{3})Z(-[0-9A-Za-z-]+)?\.db", re.ASCII)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST_MS: Final = -62_135_596_800_000.0
+_LAST_MS: Final = 253_402_300_799_999.0
 
 
 def iso(wall_ms: float) -> str:
-    """A moment as the wire and the sidecar spell it: UTC with milliseconds."""
-    moment = _EPOCH + timedelta(milliseconds=wall_ms)
+    """A moment as the wire and the sidecar spell it: UTC with milliseconds.
+
+    Some moments are read from a bucket, where anything may stand: beyond the years 1 to 9999 it is the nearest of them.
+    """
+    moment = _EPOCH + timedelta(milliseconds=min(max(wall_ms, _FIRST_MS), _LAST_MS))
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

@@ -10,6 +10,8 @@ Source: point-in-time recovery; D-150 to D-153.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -23,12 +25,17 @@ from bunqueue_trio.backup.patience import Patience
 from bunqueue_trio.backup.restoring import Restored, rehearse, restore
 from bunqueue_trio.backup.segments import PageWriter, SegmentReader
 from bunqueue_trio.backup.shipping import get_base
-from bunqueue_trio.errors import BackupError, DamagedBackupError
+from bunqueue_trio.errors import BackupError, DamagedBackupError, ObjectStoreError
 
 if TYPE_CHECKING:
     from bunqueue_trio.clock import Clock
 
+Tell = Callable[[str], None]
 NOTHING: Final = "There is no change log to restore from"
+
+
+def _to_nobody(_text: str) -> None:
+    pass
 
 
 class Span(Struct, frozen=True, gc=False):
@@ -48,6 +55,8 @@ class Plan(Struct, frozen=True, gc=False):
     base: Base | None = None
     segments: tuple[SegmentName, ...] = ()
     at: float | None = None
+    fallback: Plan | None = None
+    """The same from an older backup of the same chain, should this one be damaged."""
 
 
 class Reached(Struct, frozen=True, gc=False):
@@ -81,14 +90,17 @@ class _Stretch(Struct, frozen=True, gc=False):
         return max(last, self.base.holds) >= self.base.reaches
 
 
-def spans(store: ObjectStore, prefix: str) -> list[Span]:
-    """What can be restored, newest first.
+def spans(store: ObjectStore, prefix: str, *, tell: Tell = _to_nobody) -> list[Span]:
+    """What can be restored, newest first. *tell* hears of what is damaged and therefore left out.
 
     Raises:
         BackupError: the bucket fails.
     """
     found: dict[tuple[str, float], Span] = {}
-    for stretch in _stretches(store, prefix):
+    stretches, damaged = _stretches(store, prefix)
+    for text in damaged.values():
+        tell(text)
+    for stretch in stretches:
         if not stretch.is_complete:
             continue
         key = (stretch.base.generation, stretch.end)
@@ -104,9 +116,16 @@ def plan(store: ObjectStore, prefix: str, at: float | None) -> Plan:
     Raises:
         BackupError: it cannot be reached; the text says what is missing.
     """
-    stretches = _stretches(store, prefix)
+    stretches, damaged = _stretches(store, prefix)
     if at is None:
-        return _newest(store, prefix, stretches)
+        return _newest(store, prefix, stretches, damaged)
+    try:
+        return _at(stretches, at)
+    except BackupError as error:
+        raise BackupError("; ".join([str(error), *damaged.values()])) from error
+
+
+def _at(stretches: list[_Stretch], at: float) -> Plan:
     begun = sorted((stretch for stretch in stretches if stretch.base.at <= at), key=lambda stretch: stretch.base.at)
     # One that does not come as far as its backup is of use only to say which segment is missing.
     usable = [stretch for stretch in begun if stretch.is_complete or stretch.gap is not None]
@@ -116,38 +135,82 @@ def plan(store: ObjectStore, prefix: str, at: float | None) -> Plan:
     stretch = usable[-1]
     if at > stretch.end or not stretch.is_complete:
         raise BackupError(stretch.gap or f"The change log ends at {iso(stretch.end)}")
-    segments = tuple(name for name in stretch.segments if name.first_at <= at)
-    return Plan(stretch.base.snapshot, stretch.base, segments, at)
+    return _chained([other for other in usable if other.is_complete and at <= other.end], stretch, at)
+
+
+def _chained(stretches: Iterable[_Stretch], chosen: _Stretch, at: float | None) -> Plan:
+    """*chosen*, and behind it what else of its chain leads there."""
+    of_its_chain = [stretch for stretch in stretches if stretch.base.generation == chosen.base.generation]
+    plan = None
+    for stretch in sorted(of_its_chain, key=lambda stretch: (stretch is chosen, stretch.base.at)):
+        segments = tuple(name for name in stretch.segments if at is None or name.first_at <= at)
+        plan = Plan(stretch.base.snapshot, stretch.base, segments, at, plan)
+    assert plan is not None
+    return plan
 
 
 def restore_to(
-    store: ObjectStore, prefix: str, at: float | None, database: str, patience: Patience, clock: Clock
+    store: ObjectStore,
+    prefix: str,
+    at: float | None,
+    database: str,
+    patience: Patience,
+    clock: Clock,
+    *,
+    tell: Tell = _to_nobody,
 ) -> Reached:
     """Replace the data file *database* by what it was at the moment *at*, epoch ms, or leave everything as it is.
 
-    Every commit up to and including that moment is in it, and none after. None: the newest state that there is.
+    Every commit up to and including that moment is in it, and none after. None: the newest state that there is. *tell*
+    hears of a damaged backup that an older one has stood in for.
 
     Raises:
         BackupError: it cannot be reached, something is damaged, a server uses the file, or the disk is full.
     """
-    chosen = plan(store, prefix, at)
-    replay = _Replayed(store, prefix, chosen, patience)
-    restored = restore(store, chosen.snapshot, database, patience, clock, build=replay.build)
-    return Reached(chosen.snapshot, replay.reached_at, replay.count, restored.size_bytes, restored)
+
+    def reach(chosen: Plan) -> Reached:
+        replay = _Replayed(store, prefix, chosen, patience)
+        restored = restore(store, chosen.snapshot, database, patience, clock, build=replay.build)
+        return Reached(chosen.snapshot, replay.reached_at, replay.count, restored.size_bytes, restored)
+
+    return _first_sound(plan(store, prefix, at), reach, tell)
 
 
 def rehearse_to(
-    store: ObjectStore, prefix: str, at: float | None, database: str, patience: Patience, clock: Clock
+    store: ObjectStore,
+    prefix: str,
+    at: float | None,
+    database: str,
+    patience: Patience,
+    clock: Clock,
+    *,
+    tell: Tell = _to_nobody,
 ) -> Reached:
     """Everything that `restore_to` does, but for the swap: the data file may be in use, and is not touched.
 
     Raises:
         BackupError: a restore would fail with the same text.
     """
-    chosen = plan(store, prefix, at)
-    replay = _Replayed(store, prefix, chosen, patience)
-    rehearse(store, chosen.snapshot, database, patience, clock, build=replay.build)
-    return Reached(chosen.snapshot, replay.reached_at, replay.count, replay.size_bytes)
+
+    def reach(chosen: Plan) -> Reached:
+        replay = _Replayed(store, prefix, chosen, patience)
+        rehearse(store, chosen.snapshot, database, patience, clock, build=replay.build)
+        return Reached(chosen.snapshot, replay.reached_at, replay.count, replay.size_bytes)
+
+    return _first_sound(plan(store, prefix, at), reach, tell)
+
+
+def _first_sound(chosen: Plan, reach: Callable[[Plan], Reached], tell: Tell) -> Reached:
+    try:
+        return reach(chosen)
+    except DamagedBackupError as error:
+        while (fallback := chosen.fallback) is not None:
+            chosen = fallback
+            with suppress(DamagedBackupError):
+                reached = reach(chosen)
+                tell(f"{error}; an older backup has taken its place")
+                return reached
+        raise
 
 
 class _Replayed:
@@ -169,9 +232,13 @@ class _Replayed:
         self.size_bytes = os.stat(path).st_size
 
 
-def _newest(store: ObjectStore, prefix: str, stretches: list[_Stretch]) -> Plan:
+def _newest(store: ObjectStore, prefix: str, stretches: list[_Stretch], damaged: dict[str, str]) -> Plan:
     newest = next(iter(newest_first(prefix, store.list(prefix))), None)
     stretch = max(stretches, key=lambda stretch: stretch.begun_at, default=None)
+    if later := [
+        text for generation, text in damaged.items() if stretch is None or generation > stretch.base.generation
+    ]:
+        raise BackupError("; ".join(later))  # it may be the newest state that there is
     if stretch is None:
         if newest is None:
             raise BackupError("No backups found")
@@ -183,7 +250,7 @@ def _newest(store: ObjectStore, prefix: str, stretches: list[_Stretch]) -> Plan:
         return Plan(newest.key)
     if stretch.gap is not None:
         raise BackupError(stretch.gap)
-    return Plan(stretch.base.snapshot, stretch.base, stretch.segments)
+    return _chained([other for other in stretches if other.is_complete and other.end == stretch.end], stretch, None)
 
 
 def _is_behind(prefix: str, stretch: _Stretch, newest: StoredObject) -> bool:
@@ -193,17 +260,27 @@ def _is_behind(prefix: str, stretch: _Stretch, newest: StoredObject) -> bool:
     return at > end
 
 
-def _stretches(store: ObjectStore, prefix: str) -> list[_Stretch]:
+def _stretches(store: ObjectStore, prefix: str) -> tuple[list[_Stretch], dict[str, str]]:
+    """And by generation, what is wrong with bases that cannot be used."""
     objects = store.list(prefix)
     keys = {item.key for item in objects}
     listing = sort_out(prefix, objects)
     found: list[_Stretch] = []
+    damaged: dict[str, str] = {}
     for generation, bases in listing.bases.items():
         for item in bases:
-            base = get_base(store, item.key)
+            try:
+                base = get_base(store, item.key)
+            except DamagedBackupError as error:  # one of them must not keep the others from being of use
+                damaged[generation] = str(error)
+                continue
+            except ObjectStoreError as error:
+                if error.status != 404:
+                    raise
+                continue  # the retention has taken it since
             if base.snapshot in keys and base.generation == generation:
                 found.append(_stretch(base, listing.segments.get(generation, []), believed_at(base.at, item)))
-    return found
+    return found, damaged
 
 
 def _stretch(base: Base, names: list[SegmentName], begun_at: float) -> _Stretch:
@@ -233,6 +310,7 @@ def _replay(store: ObjectStore, base: Base, chosen: Plan, path: str, patience: P
             for name in chosen.segments:
                 patience.breathe()
                 replay.add(name, store, patience)
+            replay.end()
             writer.finish()
         finally:
             writer.close()
@@ -274,3 +352,8 @@ class _Replay:
                 self.reached_at = max(self.reached_at, commit.wall_ms)
                 self.count += 1
         self._previous = reader.checksum
+
+    def end(self) -> None:
+        """All segments have been added: what their names have promised must have been in them."""
+        if (self._last or 0) < self._base.reaches:
+            raise DamagedBackupError(f"The change log lacks commit {(self._last or 0) + 1} of {self._base.generation}")

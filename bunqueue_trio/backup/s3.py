@@ -124,7 +124,9 @@ class S3Store:
             number, data = len(parts) + 1, cast(Any, buffer[:size])
             parts.append(Part(number, self._client._upload_part(self._bucket, key, data, None, upload_id, number)))
             size = _fill(buffer, source)
-        self._client._complete_multipart_upload(self._bucket, key, upload_id, parts)
+        if not self._client._complete_multipart_upload(self._bucket, key, upload_id, parts).etag:
+            # S3 answers before it knows, and may say only in the body that it has failed.
+            raise ObjectStoreError("The upload could not be completed (CompleteMultipartUpload)", status=500)
 
     def look(self, key: str) -> StoredObject | None:
         """See `ObjectStore.look`."""
@@ -143,11 +145,14 @@ class S3Store:
         return _stored(found, metadata)
 
     def get(self, key: str) -> Iterator[bytes]:
-        """See `ObjectStore.get`. A body that breaks off is not tried again; the request for it is."""
+        """See `ObjectStore.get`. A body that breaks off is not tried again; the request for it is.
+
+        The bytes are those that are stored: whoever has copied the object may have said that its gzip is an encoding.
+        """
         response = self._call("backup download", lambda: self._client.get_object(self._bucket, key))
         try:
             with self._patience.request():
-                while block := self._call("backup download", lambda: response.read(BLOCK_BYTES)):
+                while block := self._call("backup download", lambda: response.read(BLOCK_BYTES, decode_content=False)):
                     self._patience.note_progress()
                     yield block
                     self._patience.check()

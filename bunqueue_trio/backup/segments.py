@@ -20,6 +20,7 @@ from typing import BinaryIO, Final
 import msgspec
 from msgspec import Struct
 
+from bunqueue_trio.backup.json_texts import read_json
 from bunqueue_trio.errors import DamagedBackupError
 from bunqueue_trio.storage.wal_tail import FRAME_HEAD, Commit
 
@@ -149,8 +150,8 @@ class SegmentReader:
             if len(line) > MAX_LINE_BYTES:
                 raise self._damaged("is no segment of a change log")
         try:
-            return msgspec.json.decode(line, type=SegmentHead)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            return read_json(line, SegmentHead)
+        except ValueError as error:
             raise self._damaged("is no segment of a change log") from error
 
     def _take(self, size: int) -> bytes:

@@ -82,5 +82,14 @@ class BackupSettings(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def _has_endpoint(self) -> bool:
-        url = urlsplit(self.endpoint)
-        return not self.endpoint or (url.scheme in ("http", "https") and bool(url.hostname) and not url.query)
+        if not self.endpoint:
+            return True
+        try:
+            url = urlsplit(self.endpoint)
+            port = url.port
+        except ValueError:
+            return False
+        # The client addresses buckets below the root: a path would be left out without a word. That of the bucket
+        # itself, which some stores show behind the endpoint, may be.
+        is_bare = url.path.strip("/") in ("", self.bucket) and not (url.query or url.fragment or "@" in url.netloc)
+        return url.scheme in ("http", "https") and bool(url.hostname) and port != 0 and is_bare

@@ -16,6 +16,7 @@ from bunqueue_trio.backup.log_naming import (
     base_key,
     read_base,
     segment_key,
+    shared_with,
     sort_out,
 )
 from bunqueue_trio.backup.making import PART_BYTES
@@ -97,6 +98,7 @@ def clean_log(
     current: str | None,
     retention: int | None = None,
     base: str = "",
+    interval_ms: float = 0.0,
 ) -> int:
     """Delete what no kept backup can be continued with; how many objects that were.
 
@@ -104,6 +106,7 @@ def clean_log(
         current: the chain that goes on.
         retention: how many backups are continued; a proven one that is kept beyond that is not. None: all there are.
         base: the snapshot that the present chain can be restored from, whatever else holds.
+        interval_ms: between two backups, to know servers that share the prefix by: then nothing is deleted.
 
     Of a chain with kept backups that is what comes before the first of them. The snapshots that chains begin with are
     kept of the newest `STARTS_KEPT` chains. A chain with neither goes once it ends before the oldest kept backup was
@@ -114,6 +117,8 @@ def clean_log(
         BackupError: the bucket fails.
     """
     objects = store.list(prefix)
+    if shared_with(prefix, objects, interval_ms):
+        return 0
     doomed = _doomed(
         store, prefix, objects, current, {item.key for item in newest_first(prefix, objects)[:retention]} | {base}
     )
@@ -133,9 +138,14 @@ def _doomed(
     oldest_at = min((at for key in kept if (at := made_at(prefix, key)) is not None), default=None)
     doomed: list[str] = []
     first_needed: dict[str, int] = {}
+    damaged: dict[str, list[str]] = {}  # of no use; they go with their chain
     for generation, bases in listing.bases.items():
         for item in bases:
-            base = get_base(store, item.key)
+            try:
+                base = get_base(store, item.key)
+            except DamagedBackupError:
+                damaged.setdefault(generation, []).append(item.key)
+                continue
             if base.snapshot in kept_keys:
                 first_needed[generation] = min(base.segment, first_needed.get(generation, base.segment))
             else:
@@ -145,7 +155,7 @@ def _doomed(
         if (needed := first_needed.get(generation)) is not None:
             doomed += [name.key for name in names if name.number < needed]
         elif generation != current and is_past:
-            doomed += [name.key for name in names]
+            doomed += [*damaged.get(generation, ()), *(name.key for name in names)]
     known = {item.key for item in objects}
     pairs = [key for start in old_starts.values() for key in (start, start + SIDECAR_SUFFIX)]
     return doomed + [key for key in pairs if key in known]

@@ -3,11 +3,13 @@
 Source: S3 backup and restore, "Object layout", BD-10, BD-13; R346, K6.
 """
 
+import re
 from typing import Final
 
 import msgspec
 from msgspec import Struct
 
+from bunqueue_trio.backup.json_texts import read_json
 from bunqueue_trio.errors import DamagedBackupError
 
 CONTENT_TYPE: Final = "application/json;charset=utf-8"
@@ -41,17 +43,17 @@ def read_sidecar(data: bytes) -> Sidecar:
         DamagedBackupError: it is none. A sidecar that cannot be read is no reason to restore unverified.
     """
     try:
-        return msgspec.json.decode(data, type=Sidecar)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        return read_json(data, Sidecar)
+    except ValueError as error:
         raise DamagedBackupError("Backup metadata is not valid JSON") from error
 
 
 def from_object_metadata(metadata: dict[str, str]) -> Sidecar | None:
     """What the object itself says of its data, for a backup whose sidecar is gone; None: nothing."""
-    checksum, size = metadata.get("sha256"), metadata.get("size")
+    checksum, size = metadata.get("sha256"), metadata.get("size", "")
     if checksum is None:
         return None
-    return Sidecar(checksum=checksum, size=int(size) if size is not None and size.isdecimal() else None)
+    return Sidecar(checksum=checksum, size=int(size) if re.fullmatch(r"\d{1,20}", size, re.ASCII) else None)
 
 
 def to_object_metadata(checksum: str, size_bytes: int) -> dict[str, str]:

@@ -8,24 +8,27 @@ Source: S3 backup and restore, "Command line", BD-3, BD-6, BD-12; R215 to R220, 
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
 import click
 import msgspec
+import outcome
 import trio
 from msgspec import Struct, structs
 
 from bunqueue_trio import __version__, logs
 from bunqueue_trio.backup.keeper import Backups
+from bunqueue_trio.backup.log_naming import shared_text, shared_with
 from bunqueue_trio.backup.naming import iso, made_at, newest_first, parse_moment
 from bunqueue_trio.backup.object_store import ObjectStore, StoredObject
 from bunqueue_trio.backup.patience import Patience
 from bunqueue_trio.backup.record import BackupLock, read_record, write_record
-from bunqueue_trio.backup.replaying import Span, rehearse_to, restore_to, spans
+from bunqueue_trio.backup.replaying import Reached, Span, rehearse_to, restore_to, spans
 from bunqueue_trio.backup.restoring import Restored, rehearse, restore
 from bunqueue_trio.backup.settings import BackupSettings
 from bunqueue_trio.backup.stopping import run_stoppable
@@ -36,6 +39,7 @@ from bunqueue_trio.model.backup import BackupRecord
 
 T = TypeVar("T")
 MEGABYTE = 1_048_576
+MAX_MINUTES = 1e9
 LATEST = "latest"
 SUBCOMMANDS = "now, list, restore, status"  # Wire: the text is the reference's; `verify` is ours
 
@@ -47,6 +51,14 @@ class Outcome(Struct, frozen=True):
     message: str
     data: Any = None
     is_usage: bool = False
+
+
+class Interrupted(Exception):
+    """A signal has ended the command; its number."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
 
 
 _UNCONFIRMED = Outcome(
@@ -131,7 +143,7 @@ class BackupCommand:
             return await backups.make()
 
         try:
-            made = trio.run(make)
+            made = _run(make)
         except (BackupError, StorageError) as error:
             return Outcome(False, f"Backup failed: {error}")
         data = {"key": made.key, "size": _size(made.size_bytes), "duration": self._since(began.mono_ms)}
@@ -149,7 +161,7 @@ class BackupCommand:
     def _show_spans(self, settings: BackupSettings) -> None:
         """On stderr: the data is the list, as scripts know it."""
         try:
-            found = self._in_thread(settings, lambda store, _patience: spans(store, settings.prefix))
+            found = self._in_thread(settings, lambda store, _patience: self._spans(settings, store))
         except BackupError as error:
             click.echo(f"The change log cannot be read: {error}", err=True)
             return
@@ -184,10 +196,15 @@ class BackupCommand:
             return _UNCONFIRMED
         began = self._clock.now()
         way = restore_to if name == "restore" else rehearse_to
+
+        def reach(store: ObjectStore, patience: Patience) -> Reached:
+            _warn_if_shared(settings, store)
+            return way(store, settings.prefix, at, settings.database, patience, self._clock, tell=_warn)
+
         try:
             reached = self._in_thread(
                 settings,
-                lambda store, patience: way(store, settings.prefix, at, settings.database, patience, self._clock),
+                reach,
             )
         except (BackupError, StorageError) as error:
             return Outcome(False, f"{'Restore' if name == 'restore' else 'Verification'} failed: {error}")
@@ -236,7 +253,8 @@ class BackupCommand:
         }
         try:
             found, moments = self._in_thread(
-                settings, lambda store, _patience: (self._listed(settings, store), spans(store, settings.prefix))
+                settings,
+                lambda store, _patience: (self._listed(settings, store), self._spans(settings, store)),
             )
         except BackupError as error:
             click.echo(f"The bucket cannot be listed: {error}", err=True)
@@ -260,25 +278,35 @@ class BackupCommand:
     def _listed(self, settings: BackupSettings, store: ObjectStore) -> list[StoredObject]:
         return newest_first(settings.prefix, store.list(settings.prefix))
 
+    def _spans(self, settings: BackupSettings, store: ObjectStore) -> list[Span]:
+        _warn_if_shared(settings, store)
+        return spans(store, settings.prefix, tell=_warn)
+
     def _shown(self, item: StoredObject) -> dict[str, Any]:
         """Wire: ``size`` is that of the stored object."""
         at = item.modified_at or 0.0
         return {"key": item.key, "size": _size(item.size_bytes), "date": iso(at), "age": self._age(at)}
 
     def _in_thread(self, settings: BackupSettings, work: Callable[[ObjectStore, Patience], T]) -> T:
-        """So that Ctrl+C ends a request that hangs."""
+        """So that a signal ends a request that hangs."""
         patience = Patience(self._clock)
+        done: list[T] = []
 
-        async def run() -> T:
-            return await run_stoppable(lambda: work(self._open_store(settings, patience), patience), patience)
+        async def run() -> None:
+            await run_stoppable(lambda: done.append(work(self._open_store(settings, patience), patience)), patience)
 
-        return trio.run(run)
+        try:
+            _run(run)
+        except Interrupted:
+            if not done:
+                raise  # or else it came too late: the data file may have been replaced, and that is to be said
+        return done[0]
 
     def _since(self, mono_ms: float) -> str:
         return f"{self._clock.now().mono_ms - mono_ms:.0f}ms"
 
     def _age(self, wall_ms: float) -> str:
-        minutes = max(0, int((self._clock.now().wall_ms - wall_ms) / 60_000))
+        minutes = int(min(max(0.0, (self._clock.now().wall_ms - wall_ms) / 60_000), MAX_MINUTES))
         days, hours = minutes // 1440, minutes // 60 % 24
         return f"{days}d {hours}h" if days else f"{hours}h {minutes % 60}m" if hours else f"{minutes}m"
 
@@ -293,7 +321,9 @@ def run_backup(arguments: Sequence[str]) -> int:
     try:
         outcome = command.run([word for word in arguments if word != "--json"])
     except KeyboardInterrupt:
-        return 130
+        return 128 + signal.SIGINT
+    except Interrupted as error:
+        return 128 + error.number
     if is_json:
         answer = {"success": outcome.is_success, "message": outcome.message}
         click.echo(_json(answer if not outcome.is_success else {**answer, "data": outcome.data}))
@@ -303,6 +333,41 @@ def run_backup(arguments: Sequence[str]) -> int:
             click.echo(_json(outcome.data))
     sys.stdout.flush()
     return 0 if outcome.is_success else 1
+
+
+def _run(work: Callable[[], Awaitable[T]]) -> T:
+    """Run *work*; a signal cancels it, so that it takes back what it has begun and leaves nothing beside the data file.
+
+    Raises:
+        Interrupted: a signal came before it had ended.
+    """
+    captured: outcome.Outcome[T] | None = None
+    received = 0
+
+    async def watch(scope: trio.CancelScope, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        nonlocal received
+        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            task_status.started()
+            async for number in signals:
+                received = number
+                scope.cancel(reason="a signal has come")
+
+    async def main() -> None:
+        nonlocal captured
+        async with trio.open_nursery() as nursery:
+            scope = trio.CancelScope()
+            await nursery.start(watch, scope)
+            with scope:
+                try:
+                    captured = outcome.Value(await work())
+                except (BackupError, StorageError) as error:
+                    captured = outcome.Error(error)
+            nursery.cancel_scope.cancel(reason="the work has ended")
+
+    trio.run(main)
+    if captured is None:
+        raise Interrupted(received)
+    return captured.unwrap()
 
 
 def _refused(head: str, problems: list[str]) -> Outcome:
@@ -330,6 +395,15 @@ def _tell_of(restored: Restored) -> None:
     if restored.kept_as is not None:
         click.echo(f"The database as it was is kept as {restored.kept_as}", err=True)
     click.echo("Start the server to load it.", err=True)
+
+
+def _warn(text: str) -> None:
+    click.echo(f"WARNING: {text}", err=True)
+
+
+def _warn_if_shared(settings: BackupSettings, store: ObjectStore) -> None:
+    if generations := shared_with(settings.prefix, store.list(settings.prefix), settings.interval_ms):
+        _warn(shared_text(settings.prefix, generations))
 
 
 def _warn_unverified() -> None:

@@ -114,9 +114,19 @@ class Store:
         """
         if self.is_in_memory or trio.current_time() < self._next_look_s:
             return
+        self.check_identity()
+        self._next_look_s = trio.current_time() + LOOK_PERIOD_S
+
+    def check_identity(self) -> None:
+        """The same, now.
+
+        Raises:
+            StorageError: as above.
+        """
+        if self.is_in_memory:
+            return
         if _identity(self.path) != self._identity:
             raise StorageError(f"the data file {self.path} was removed or replaced while the server runs")
-        self._next_look_s = trio.current_time() + LOOK_PERIOD_S
 
     @property
     def is_checkpoint_due(self) -> bool:

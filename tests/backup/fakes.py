@@ -32,6 +32,7 @@ class FakeObjectStore:
         self.types: dict[str, str] = {}
         self.metadata: dict[str, dict[str, str]] = {}
         self.modified: dict[str, float] = {}
+        self.now_ms = 1_800_000_000_000.0
         self.history: list[tuple[str, str]] = []
         self.before: Callable[[str, str], None] = lambda name, key: None
         self.largest_part = 0
@@ -95,7 +96,7 @@ class FakeObjectStore:
         self.objects[key] = data
         self.types[key] = content_type
         self.metadata[key] = metadata
-        self.modified.setdefault(key, 1_800_000_000_000.0)
+        self.modified.setdefault(key, self.now_ms)
 
     def fail(self, error: Exception, *names: str, key: str = "", times: int = 1_000_000) -> None:
         """Calls of these methods fail, for keys that contain *key*."""

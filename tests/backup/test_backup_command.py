@@ -285,3 +285,20 @@ def test_no_secret_is_ever_printed(environ, capsys, store):
     for arguments in (["status"], ["now"], ["list"], ["restore", "x", "-f"]):
         _, out, err = run(capsys, *arguments)
         assert "a-secret" not in out + err
+
+
+@pytest.mark.parametrize("is_file", [True, False])
+def test_now_without_the_folder_says_that_there_is_no_file(environ, capsys, tmp_path, is_file):
+    environ.setenv("BUNQUEUE_DATA_PATH", str(tmp_path / "no" / "jobs.db"))
+    if is_file:
+        (tmp_path / "no").touch()
+
+    code, out, _ = run(capsys, "now")
+
+    assert (code, out) == (1, f"Backup failed: Database file not found: {tmp_path}/no/jobs.db\n")
+
+
+def test_now_with_a_path_that_cannot_be_looked_at_says_so(environ, capsys, tmp_path):
+    environ.setenv("BUNQUEUE_DATA_PATH", str(tmp_path / ("x" * 300)))
+
+    assert run(capsys, "now")[:2] == (1, f"Backup failed: {tmp_path}/{'x' * 300}: File name too long\n")

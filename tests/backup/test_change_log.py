@@ -10,9 +10,9 @@ from typing import Any
 import apsw
 import pytest
 
-from bunqueue_trio.backup.log_naming import sort_out
+from bunqueue_trio.backup.log_naming import shared_with, sort_out
 from bunqueue_trio.backup.naming import iso, made_at, newest_first
-from bunqueue_trio.backup.replaying import plan, rehearse_to, spans
+from bunqueue_trio.backup.replaying import plan, rehearse_to, restore_to, spans
 from bunqueue_trio.backup.shipping import clean_log
 from bunqueue_trio.errors import BackupError
 from bunqueue_trio.storage import connection as db
@@ -539,3 +539,150 @@ def test_thousands_of_foreign_objects_are_left_alone_and_in_nobodys_way(rig: Log
     rig.ship()
     rig.restore(last, target)
     assert dump(target) == rig.states[last]
+
+
+@pytest.mark.parametrize("content", [b"", b'{"snapshot"', b'{"x":' + b"[" * 30_000], ids=["empty", "cut", "deep"])
+def test_a_damaged_base_leaves_the_others_of_use_and_is_told(rig: LogRig, target: Path, content: bytes):
+    rig.back_up()
+    first = rig.add("first")
+    rig.ship()
+    damaged = f"{PREFIX}log/generation-0/start.base.json"
+    rig.store.put(damaged, content, content_type="x")
+    told: list[str] = []
+
+    assert rig.restore(first, target).at == rig.restore(None, target).at == first
+    assert [span.end for span in spans(rig.store, PREFIX, tell=told.append)] == [rig.clock.now().wall_ms - 5]
+    assert told == [f"{damaged} is damaged"]
+    with pytest.raises(
+        BackupError, match=r"The change log begins only at .*; .*generation-0/start.base.json is damaged"
+    ):
+        rig.restore(first - 1_000, target)
+
+
+def test_what_may_be_the_newest_state_is_not_passed_over_because_its_base_is_damaged(rig: LogRig, target: Path):
+    rig.back_up()
+    rig.add("first")
+    rig.ship()
+    rig.store.put(f"{PREFIX}log/generation-2/start.base.json", b"{", content_type="x")
+
+    with pytest.raises(BackupError, match=r"generation-2/start.base.json is damaged"):
+        rig.restore(None, target)
+
+
+def test_retention_goes_on_beside_a_damaged_base_which_goes_with_its_chain(rig: LogRig):
+    rig.back_up()
+    rig.add("first")
+    rig.ship()
+    rig.store.put(f"{PREFIX}log/generation-0/x.base.json", b"{", content_type="x")
+    rig.store.put(f"{PREFIX}log/generation-0/00000000-1-5-6.segment.gz", b"x", content_type="x")
+
+    clean_log(rig.store, PREFIX, patience(), current="generation-1", retention=7)
+
+    assert not [key for key in rig.store.objects if "generation-0" in key]
+    assert len(rig.segment_keys()) == 1
+
+
+def test_moments_beyond_the_calendar_are_shown_as_its_ends():
+    assert [iso(1e300), iso(float("inf")), iso(-1e300)] == ["9999-12-31T23:59:59.999Z"] * 2 + [
+        "0001-01-01T00:00:00.000Z"
+    ]
+
+
+def test_a_name_that_promises_more_than_is_inside_is_found(rig: LogRig, target: Path):
+    rig.add("first")
+    rig.back_up(before=lambda: rig.add("second"))
+    rig.ship()
+    (key,) = rig.segment_keys()
+    (base,) = [key for key in rig.store.objects if key.endswith(".base.json")]
+    rig.store.objects[base] = rig.store.objects[base].replace(b'"reaches": 2', b'"reaches": 7')
+    rig.store.put(key.replace("-2-", "-9-"), rig.store.objects.pop(key), content_type="x")
+
+    with pytest.raises(BackupError, match=r"^The change log lacks commit 3 of generation-1$"):
+        rig.restore(None, target)
+    assert not target.exists()
+
+
+HOUR_MS = 3_600_000.0
+
+
+@pytest.fixture
+def shared(rig: LogRig, tmp_path: Path, noon) -> Any:
+    """Two servers upload under one prefix, the second for five minutes by now."""
+    rig.store.now_ms = 1_000_000.0
+    rig.back_up()
+    other = LogRig(tmp_path / "other.db", rig.store, noon)
+    other.begin("generation-2")
+    other.back_up()
+    rig.store.now_ms += 300_000.0
+    for one in (other, rig):
+        one.add("row")
+        one.ship()
+    yield rig
+    other.close()
+
+
+def test_two_servers_under_one_prefix_delete_nothing_and_are_told(shared: LogRig):
+    before = set(shared.store.objects)
+    found = shared_with(PREFIX, shared.store.list(PREFIX), HOUR_MS)
+
+    shared.back_up(retention=1)
+    clean_log(shared.store, PREFIX, patience(), current="generation-1", retention=1, interval_ms=HOUR_MS)
+
+    assert found == ["generation-1", "generation-2"]
+    assert before < set(shared.store.objects)
+
+
+def test_a_server_that_has_gone_is_forgotten_after_two_intervals(shared: LogRig):
+    last = shared.store.now_ms + 2 * HOUR_MS
+    for number, (moment, expected) in enumerate(((last - 1, ["generation-1", "generation-2"]), (last + 1, []))):
+        shared.store.now_ms = moment
+        shared.store.put(f"{PREFIX}log/generation-2/{number:08d}-9-5-6.segment.gz", b"", content_type="x")
+        assert shared_with(PREFIX, shared.store.list(PREFIX), HOUR_MS) == expected
+
+
+def test_generations_that_follow_each_other_are_those_of_one_server(rig: LogRig):
+    for number in range(1, 5):
+        rig.store.now_ms = number * 60_000.0
+        rig.begin(f"generation-{number}")
+        rig.back_up()
+        rig.add(f"row-{number}")
+        rig.ship()
+
+    assert shared_with(PREFIX, rig.store.list(PREFIX), HOUR_MS) == []
+    assert shared_with("other/", rig.store.list(""), HOUR_MS) == []
+
+
+@pytest.mark.parametrize("damage", ["snapshot", "gone"])
+@pytest.mark.parametrize("is_latest", [True, False], ids=["latest", "moment"])
+def test_an_older_backup_of_the_chain_stands_in_for_a_damaged_one(
+    rig: LogRig, target: Path, is_latest: bool, damage: str
+):
+    older = rig.back_up()
+    rig.add("first")
+    rig.ship()
+    newer = rig.back_up()
+    last = rig.add("second")
+    rig.ship()
+    told: list[str] = []
+    if damage == "gone":
+        rig.store.delete(newer)
+    else:
+        rig.store.objects[newer] = rig.store.objects[newer][:-100]
+    at = None if is_latest else last
+
+    for way in (rehearse_to, restore_to):
+        reached = way(rig.store, PREFIX, at, str(target), patience(), rig.clock, tell=told.append)
+        assert (reached.snapshot, reached.at, reached.commit_count) == (older, last, 2)
+    assert dump(target) == rig.states[last]
+    assert len(told) == (0 if damage == "gone" else 2)
+
+
+def test_where_nothing_is_sound_what_is_said_is_what_is_wrong_with_the_first(rig: LogRig, target: Path):
+    for key in (rig.back_up(), rig.back_up()):
+        rig.store.objects[key] = rig.store.objects[key][:-100]
+    rig.add("first")
+    rig.ship()
+
+    with pytest.raises(BackupError, match=r"^Backup data is not a valid gzip stream$"):
+        rig.restore(None, target)
+    assert not target.exists()

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 import trio
 
-from bunqueue_trio.backup import keeper, stopping
+from bunqueue_trio.backup import keeper, making, stopping
 from bunqueue_trio.backup.keeper import Backups
+from bunqueue_trio.backup.log_naming import shared_text
 from bunqueue_trio.backup.making import Made
 from bunqueue_trio.backup.record import BackupLock, read_record, write_record
 from bunqueue_trio.backup.stopping import run_stoppable
@@ -396,3 +397,47 @@ async def test_the_only_proven_backup_outlives_those_that_are_not_read_back(rig,
     await rig(retention=2).backups.make()
     assert proven.key not in store.backups
     assert len(store.backups) == 2
+
+
+async def test_a_shared_prefix_is_a_trouble_until_a_backup_finds_it_no_longer(rig, monkeypatch, noon):
+    one = rig()
+    monkeypatch.setattr(making, "shared_with", lambda prefix, objects, interval_ms: ["one", "two"])
+    since = noon.now().wall_ms
+    await one.backups.make()
+    noon.advance(1_000)
+    made = await one.backups.make()
+
+    status = one.backups.status()
+    assert status.error == made.warning == shared_text("backups/", ["one", "two"])
+    assert (status.failing_since, status.made_count, status.failed_count) == (since, 2, 0)
+    monkeypatch.undo()
+    await one.backups.make()
+    assert (one.backups.status().error, one.backups.status().failing_since) == (None, None)
+
+
+def test_a_turn_waits_for_the_snapshot_of_a_log_and_for_nothing_else(database):
+    pauses: list[float] = []
+    with BackupLock.acquire(str(database)), pytest.raises(BackupBusyError):
+        BackupLock.acquire(str(database), pause=pauses.append)
+    assert pauses == []
+
+    first = BackupLock.acquire(str(database), is_for_log=True)
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            first.__exit__()
+
+    with pytest.raises(BackupBusyError):
+        BackupLock.acquire(str(database))
+    with BackupLock.acquire(str(database), pause=pause), pytest.raises(BackupBusyError):
+        BackupLock.acquire(str(database), pause=pause)
+    assert pauses == [0.25] * 3
+
+
+def test_a_turn_that_is_waited_for_can_be_given_up(database):
+    waiting = patience()
+    waiting.stop()
+    with BackupLock.acquire(str(database), is_for_log=True), pytest.raises(BackupStoppedError):
+        BackupLock.acquire(str(database), pause=waiting.pause)
+    BackupLock.acquire(str(database)).__exit__()

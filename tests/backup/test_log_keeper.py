@@ -424,3 +424,17 @@ async def test_a_base_that_could_not_be_renewed_is_looked_after_at_once(tmp_path
         assert len(store.backups) == 1
         assert rig.log.needs_snapshot
         assert rig.log.snapshot_wanted.is_set()
+
+
+async def test_a_bucket_that_comes_back_empty_is_noticed_with_the_next_upload(rig: Rig):
+    await rig.backups.make()
+    await rig.commit(1)
+    rig.objects.fail(ObjectStoreError("The specified bucket does not exist", status=404), "put_stream")
+    await rig.log.ship()
+    rig.objects.objects.clear()
+    rig.objects.before = lambda name, key: None
+
+    await rig.log.ship()
+
+    assert rig.log.needs_snapshot
+    assert "is gone" in str(rig.status().error)

@@ -394,3 +394,24 @@ def test_parts_are_large_enough_for_any_file_and_no_larger():
     assert part_bytes(0) == part_bytes(1 << 30) == PART_BYTES
     assert part_bytes(1 << 40) * making.MAX_PARTS >= 1 << 40
     assert part_bytes(1 << 40) % (1 << 20) == 0
+
+
+def test_what_the_bucket_does_not_list_is_no_backup(make, store, monkeypatch):
+    """Some stores strip the slash that a prefix begins with."""
+    monkeypatch.setattr(store, "list", lambda prefix: [])
+
+    with pytest.raises(BackupError, match=r"^The bucket does not list /bunq.*: choose another S3_BACKUP_PREFIX$"):
+        make(prefix="/")
+
+    assert store.objects == {}
+
+
+def test_an_empty_file_is_no_database_and_costs_no_backup(make, store, database):
+    make()
+    before = dict(store.objects)
+    database.write_bytes(b"")
+
+    with pytest.raises(BackupError, match=r"^Database file is empty: .*jobs.db$"):
+        make(retention=1)
+
+    assert store.objects == before

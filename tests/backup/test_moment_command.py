@@ -11,6 +11,7 @@ import pytest
 
 from bunqueue_trio.backup.naming import iso, parse_moment
 from bunqueue_trio.backup.replaying import spans
+from bunqueue_trio.cli import backup as cli_backup
 from tests.backup.commands import data_of, run
 from tests.backup.commands import environ as environ
 from tests.backup.fakes import FakeObjectStore, sha
@@ -152,3 +153,32 @@ def test_moments_are_utc_unless_they_say_otherwise():
     assert parse_moment("2026-11-30T12:00:00") == parse_moment("2026-11-30T12:00:00Z") == 1_796_040_000_000
     assert parse_moment("2026-11-30T12:00:00.5+02:00") == 1_796_040_000_500 - 7_200_000
     assert parse_moment("1796040000123") == 1_796_040_000_123
+
+
+@pytest.mark.parametrize("until", ["9" * 30, "9" * 500])
+def test_names_with_impossible_moments_are_shown_all_the_same(environ, capsys, rig, until):
+    generation = next(iter(rig.listing().segments))
+    rig.store.put(f"{PREFIX}log/{generation}/00000001-9-5-{until}.segment.gz", b"x", content_type="x")
+
+    assert "to 9999-12-31T23:59:59.999Z can be restored" in run(capsys, "list")[2]
+    assert run(capsys, "status")[0] == 0
+
+
+def test_a_damaged_part_of_the_log_is_told_and_does_not_hide_the_backups(environ, capsys, rig):
+    rig.store.put(f"{PREFIX}log/a/start.base.json", b"{", content_type="x")
+
+    for name in ("list", "status"):
+        code, out, err = run(capsys, name)
+        assert (code, rig.store.backups[0] in out) == (0, True)
+        assert "WARNING: backups/log/a/start.base.json is damaged\n" in err
+
+
+def test_two_servers_under_one_prefix_are_told_where_it_matters(environ, capsys, rig, monkeypatch):
+    monkeypatch.setattr(cli_backup, "shared_with", lambda prefix, objects, interval_ms: ["one", "two"])
+
+    for arguments in (["list"], ["status"], ["verify", "--to", "latest"], ["restore", "--to", "latest", "-f"]):
+        code, _, err = run(capsys, *arguments)
+        assert code == 0
+        assert err.startswith(
+            "WARNING: Two servers upload under the prefix 'backups/' (change logs one, two): give each"
+        )

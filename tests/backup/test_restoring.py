@@ -11,14 +11,16 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
-from bunqueue_trio.backup import restoring
+from bunqueue_trio.backup import checking, restoring
 from bunqueue_trio.backup.making import Maker
-from bunqueue_trio.backup.record import BackupLock
+from bunqueue_trio.backup.record import BackupLock, read_record, write_record
 from bunqueue_trio.backup.restoring import IN_USE, Restored, rehearse, restore
-from bunqueue_trio.errors import BackupError
+from bunqueue_trio.errors import BackupBusyError, BackupError
+from bunqueue_trio.model.backup import BackupRecord
 from bunqueue_trio.storage.connection import open_writer
 from bunqueue_trio.storage.paths import FileLock
 from tests.backup.fakes import (
@@ -237,7 +239,7 @@ os.kill(os.getpid(), 9)
 RESTORE_AND_DIE = """
 import os, shutil, sys
 from pathlib import Path
-from bunqueue_trio.backup import restoring
+from bunqueue_trio.backup import checking, restoring
 from tests.backup import fakes
 left = int(sys.argv[3])
 def deadly(function):
@@ -445,14 +447,17 @@ def test_file_and_folder_are_on_disk_when_it_says_so(run, store, database, image
     assert [entry.rpartition(".")[2] for entry in done] == ["tmp", "rename", str(database.parent).rpartition(".")[2]]
 
 
-def test_a_full_disk_is_said_and_nothing_changes(store, noon, image, mount_disk: MountDisk):
+@pytest.mark.parametrize(
+    ("is_size_known", "text"), [(True, "^Not enough disk space to unpack"), (False, "No space left on device$")]
+)
+def test_a_full_disk_is_said_and_nothing_changes(store, noon, image, mount_disk: MountDisk, is_size_known, text):
     disk = mount_disk(size_mb=2)
     database = make_database(disk.path / "jobs.db")
-    put(store, gzip.compress(image), original=image)
+    put(store, gzip.compress(image), original=image if is_size_known else None)
     disk.fill(leave_bytes=40_000)
     before = sha(database)
 
-    with pytest.raises(BackupError, match=r"No space left on device$"):
+    with pytest.raises(BackupError, match=text):
         restore(store, KEY, str(database), patience(), noon)
 
     assert sha(database) == before
@@ -472,3 +477,75 @@ def test_a_rehearsal_goes_through_everything_and_touches_nothing(store, database
     put(store, b"junk")
     with pytest.raises(BackupError):
         rehearse(store, KEY, str(database), patience(), noon)
+
+
+DEEP = b'{"x":' + b"[" * 300_000
+
+
+def test_a_sidecar_that_is_nested_too_deep_is_no_sidecar(store, database, noon):
+    store.put(KEY, gzip.compress(database.read_bytes()), content_type="x")
+    store.put(f"{KEY}.meta.json", DEEP, content_type="x")
+
+    with pytest.raises(BackupError, match="Backup metadata is not valid JSON"):
+        rehearse(store, KEY, str(database), patience(), noon)
+
+
+def test_a_size_of_thousands_of_digits_says_nothing(store, database, noon):
+    store.put(KEY, gzip.compress(database.read_bytes()), content_type="x")
+    store.metadata[KEY] = {"sha256": sha(database), "size": "9" * 5_000}
+
+    assert rehearse(store, KEY, str(database), patience(), noon).is_verified
+
+
+def test_a_record_that_is_nested_too_deep_is_none(database):
+    Path(f"{database}.backup-state.json").write_bytes(DEEP)
+
+    assert read_record(str(database)) == BackupRecord()
+
+
+def test_without_space_for_what_is_in_it_nothing_is_downloaded(store, database, noon, monkeypatch):
+    store.put(KEY, gzip.compress(database.read_bytes()), content_type="x")
+    store.put(SIDECAR, b'{"size": 5000000}', content_type="x")
+    monkeypatch.setattr(checking.shutil, "disk_usage", lambda path: type("Use", (), {"free": 6_000_000}))
+
+    with pytest.raises(
+        BackupError, match=r"^Not enough disk space to unpack the backup: 5000000 bytes needed, 6000000"
+    ):
+        rehearse(store, KEY, str(database), patience(), noon)
+
+    assert ("get", KEY) not in store.history
+
+
+NOBODY = 65_534
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of others")
+@pytest.mark.parametrize("mask", [0o022, 0o077])
+def test_what_an_operator_has_begun_does_not_lock_the_server_out(database, mask):
+    """``sudo bunqueue-trio backup now`` beside a server of another user."""
+    os.chown(database, NOBODY, NOBODY)
+    former = os.umask(mask)
+    try:
+        Path(f"{database}.backup-state.json.tmp").touch()
+        with BackupLock.acquire(str(database)):
+            write_record(str(database), BackupRecord(last_key="k"))
+    finally:
+        os.umask(former)
+
+    for name in ("backup-lock", "backup-state.json"):
+        status = os.stat(f"{database}.{name}")
+        assert (status.st_uid, status.st_gid, status.st_mode & 0o777) == (NOBODY, NOBODY, 0o644)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+def test_a_lock_of_another_user_can_be_taken():
+    with TemporaryDirectory() as folder:  # that of the test is not everybody's
+        os.chmod(folder, 0o755)
+        database = Path(folder, "jobs.db")
+        Path(f"{database}.backup-lock").touch(0o644)
+        os.seteuid(NOBODY)
+        try:
+            with BackupLock.acquire(str(database)), pytest.raises(BackupBusyError):
+                BackupLock.acquire(str(database))
+        finally:
+            os.seteuid(0)

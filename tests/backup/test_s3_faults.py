@@ -3,6 +3,8 @@
 Source: S3 backup and restore, BD-7, BD-8, BD-14; R83, R206, R351, R352, B3.
 """
 
+import gzip
+import io
 import threading
 import time
 from contextlib import ExitStack
@@ -295,3 +297,29 @@ def test_the_library_still_has_one_way_out_and_what_is_called_of_it():
         assert callable(getattr(minio.Minio, f"_{name}"))
     for name in ("list_multipart_uploads", "abort_multipart_upload"):
         assert callable(getattr(minio.Minio, f"_{name}"))
+
+
+def test_an_upload_that_fails_in_the_body_of_a_good_answer_has_failed(serve):
+    """S3 answers 200 to the completion of an upload before it knows."""
+    begun = Answer(200, b"<InitiateMultipartUploadResult><UploadId>7</UploadId></InitiateMultipartUploadResult>")
+
+    def script(seen: Seen, number: int) -> Answer:
+        if seen.method == "POST":
+            return begun if "uploads" in seen.path else Answer(200, error(500, "InternalError", "Sorry").body)
+        return Answer(204) if seen.method == "DELETE" else OK
+
+    server = serve(OK)
+    server.script = script
+
+    with pytest.raises(ObjectStoreError, match=r"The upload could not be completed \(CompleteMultipartUpload"):
+        client(server).put_stream("k", io.BytesIO(b"xxx"), content_type="x/y", metadata={}, part_bytes=2)
+
+    assert [seen.method for seen in server.seen] == ["POST", "PUT", "PUT", "POST", "DELETE"]
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "br", "aws-chunked"])
+def test_bytes_come_as_they_are_stored_whatever_encoding_they_are_said_to_have(serve, encoding):
+    packed = gzip.compress(b"data")
+    server = serve(Answer(200, packed, {"ETag": '"e"', "Content-Encoding": encoding}))
+
+    assert b"".join(client(server).get("k")) == packed

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import datetime
+import io
 import json
+import os
 import re
+import signal
 import sqlite3
+import subprocess
+import sys
 import threading
 import time
 from contextlib import closing
@@ -16,12 +21,12 @@ from xml.sax.saxutils import escape
 import pytest
 
 from tests.backup.commands import back_up, command, real_command, settings_of
-from tests.backup.fakes import make_database, rows
+from tests.backup.fakes import make_database, names_beside, rows, sha
 from tests.backup.scripted import Answer, Scripted, Seen, error
 from tests.field.closing import check_closing
 from tests.field.test_persistence import other_process
-from tests.process import Client, ServerProcess, StartServer
-from tests.s3 import Bucket
+from tests.process import ROOT, Client, ServerProcess, StartServer, wait_until
+from tests.s3 import Bucket, S3Server
 from tests.s3 import bucket as bucket
 from tests.s3 import s3_server as s3_server
 
@@ -234,3 +239,87 @@ def test_b3_a_bucket_with_dots_and_a_prefix_with_spaces(bucket: Bucket, tmp_path
 
     assert key.startswith("some backupsbunqueue-")
     assert rows(database) == 3
+
+
+@pytest.mark.slow
+def test_a_file_that_has_been_replaced_is_not_backed_up_as_that_of_the_server(
+    start_server: StartServer, bucket: Bucket
+) -> None:
+    """An operator copies an old file over the data file; nobody pushes, so no flush finds out."""
+    server = start_server(S3_BACKUP_ENABLED=1, **bucket.environment)
+    with server.connect() as client:
+        client.ok("PUSH", queue="q", data=1, durable=True)
+        assert back_up(server)["ok"] is True
+        other = server.data_path.with_name("other")
+        other.write_bytes(server.data_path.read_bytes())
+        other.rename(server.data_path)
+
+        refused = back_up(server)
+
+    assert refused["ok"] is False
+    assert "was removed or replaced while the server runs" in refused["error"]
+    assert len([name for name in bucket.names() if name.endswith(".db")]) == 1
+
+
+@pytest.mark.slow
+def test_a_part_of_the_log_that_nobody_can_read_ends_no_server(start_server: StartServer, bucket: Bucket) -> None:
+    server = start_server(S3_BACKUP_ENABLED=1, **bucket.environment)
+    for name, content in (("deep", b'{"x":' + b"[" * 30_000), ("cut", b"{")):
+        key = f"backups/log/{name}/start.base.json"
+        bucket.client.put_object(bucket.name, key, io.BytesIO(content), len(content))
+
+    assert back_up(server)["ok"] is True
+    assert back_up(server)["ok"] is True
+    code, _, err = command(bucket.environment, server.data_path, "list")
+    assert (code, err.count(".base.json is damaged")) == (0, 2)
+    server.assert_no_faults()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "arguments", [("now",), ("verify", "k"), ("restore", "k", "-f"), ("list",)], ids=lambda a: a[0]
+)
+def test_a_command_that_is_interrupted_leaves_nothing_behind(
+    tmp_path: Path, arguments: tuple[str, ...], number: signal.Signals
+) -> None:
+    (folder := tmp_path / "data").mkdir()
+    before = sha(database := make_database(folder / "jobs.db"))
+
+    def script(seen: Seen, _number: int) -> Answer:
+        is_free_key = arguments == ("now",) and seen.method == "HEAD"
+        return error(404, "NoSuchKey", "no") if is_free_key else Answer(hang=True)
+
+    with Scripted(script).running() as store:
+        environment = {
+            **os.environ, **settings_of(store.endpoint, "bucket"),
+            "BUNQUEUE_DATA_PATH": str(database), "PYTHONPATH": str(ROOT),
+        }  # fmt: skip
+        run = subprocess.Popen(
+            [sys.executable, "-m", "bunqueue_trio", "backup", *arguments],
+            env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        wait_until(lambda: len(store.seen) > (arguments == ("now",)), "the command asks the store")
+        run.send_signal(number)
+        out, err = run.communicate(timeout=60)
+
+    assert (run.returncode, out, err) == (128 + number, "", "")
+    assert (names_beside(database), sha(database)) == ({""}, before)
+
+
+@pytest.mark.slow
+def test_a_backup_that_is_asked_for_at_the_start_waits_for_what_the_log_begins_with(
+    start_server: StartServer, bucket: Bucket, s3_server: S3Server
+) -> None:
+    server = start_server(S3_BACKUP_ENABLED=1, **bucket.environment)
+    lock = server.data_path.with_name(f"{server.data_path.name}.backup-lock")
+    s3_server.pause()
+    try:
+        wait_until(lambda: lock.exists() and lock.read_bytes() == b"log", "the log begins")
+        threading.Timer(2, s3_server.go_on).start()
+        code, out, err = real_command(bucket.environment, server.data_path, "now")
+    finally:
+        s3_server.go_on()
+
+    assert (code, out.partition("\n")[0]) == (0, "Backup created successfully"), err
+    assert [name.endswith("start.snapshot") for name in bucket.names("backups/log/")].count(True) == 1

@@ -106,6 +106,9 @@ class FakeStore:
     def follow(self, follower: Any) -> None:
         self.follower = follower
 
+    def check_identity(self) -> None:
+        """It is the file that it was."""
+
     @property
     def is_in_memory(self) -> bool:
         return self.path == MEMORY

@@ -134,3 +134,17 @@ def test_the_object_itself_says_the_same_in_short():
     assert from_object_metadata(to_object_metadata("abc", 7)) == Sidecar(checksum="abc", size=7)
     assert from_object_metadata({"sha256": "abc", "size": "many"}) == Sidecar(checksum="abc")
     assert from_object_metadata({"size": "7"}) is None
+
+
+@pytest.mark.parametrize("ending", ["/", "/b", "/b/"])
+def test_an_endpoint_may_name_the_bucket_too(ending):
+    assert read(**{**REQUIRED, "S3_BUCKET": "b"}, S3_ENDPOINT=f"https://host{ending}").problems() == []
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    ["http://[::1", "http://h:99999", "http://h:x", "http://h:0", "http://h:9000 ", "https://h/storage/v1/s3",
+     "http://key:secret@h", "http://h/#x", "http://h/?x=1", "http://"],
+)  # fmt: skip
+def test_endpoints_that_the_client_would_not_ask_are_a_problem_and_no_crash(endpoint):
+    assert read(**REQUIRED, S3_ENDPOINT=endpoint).problems() == ["S3_ENDPOINT must be a URL such as https://host:port"]
