@@ -59,7 +59,7 @@ class Store:
         # In memory both are one connection, so they must share the thread as well.
         self._read = self._write if self._reader is self._writer else WorkThread("bunqueue-reader")
         self._list: WorkThread | None = None
-        self._lister: apsw.Connection
+        self._lister: apsw.Connection | None = None
         self.wal_bytes = 0
         """Size of the WAL file, which SQLite reuses from its start after a checkpoint rather than shrinking it."""
         self._wal_frames = 0
@@ -115,7 +115,7 @@ class Store:
         if self.is_in_memory or trio.current_time() < self._next_look_s:
             return
         if _identity(self.path) != self._identity:
-            raise StorageError(f"the data file {self.path} was removed or replaced while the server runs")
+            raise self._lost()
         self._next_look_s = trio.current_time() + LOOK_PERIOD_S
 
     @property
@@ -227,12 +227,29 @@ class Store:
             return
         if self._list is None:
             self._list = WorkThread("bunqueue-lists")
-            self._lister = await self._list.run(lambda: db.open_reader(self.path))
+        if self._lister is None:
+            self._lister = await self._list.run(self._open_lister)
         lister = self._lister
         await self._list.run(lambda: db.begin_snapshot(lister))
         pinned()
         with trio.CancelScope(shield=True):  # bounded by the read, which is bounded by what a reply can hold
             await self._list.run(lambda: _read_and_end(lister, function))
+
+    def _open_lister(self) -> apsw.Connection:
+        """Open the file once more while the server runs, when its path may name another by now, or none.
+
+        Raises:
+            StorageError: it cannot be opened. The next list tries again.
+        """
+        if _identity(self.path) != self._identity:
+            raise self._lost()
+        try:
+            return db.open_reader(self.path)
+        except StartError as error:
+            raise StorageError(str(error)) from error
+
+    def _lost(self) -> StorageError:
+        return StorageError(f"the data file {self.path} was removed or replaced while the server runs")
 
     def _warn_of_growth(self) -> None:
         """One line when the WAL grows because a reader pins it, and one more when it is small again (K1)."""
@@ -255,7 +272,8 @@ class Store:
     async def close(self) -> None:
         """Fold the WAL in, close both connections, let go of the file. A WAL that cannot be folded in stays."""
         if self._list is not None:
-            await self._list.run(lambda: self._lister.close(True))
+            if (lister := self._lister) is not None:
+                await self._list.run(lambda: lister.close(True))
             self._list.stop()
         try:
             await self._write.run(lambda: db.close_data_file(self._opened))
@@ -272,7 +290,8 @@ def _read_and_end(lister: apsw.Connection, function: Callable[[apsw.Connection],
     try:
         function(lister)
     finally:
-        lister.execute("COMMIT")  # or the WAL could never be folded in again
+        if lister.in_transaction:  # some errors have ended it by themselves
+            lister.execute("COMMIT")  # or the WAL could never be folded in again
 
 
 def _open(path: str, synchronous: db.Synchronous) -> tuple[db.DataFile, bytes]:

@@ -11,6 +11,7 @@ import trio
 from bunqueue_trio.errors import DiskFullError, StartError, StorageError
 from bunqueue_trio.server import store as store_module
 from bunqueue_trio.server.store import open_store
+from bunqueue_trio.storage import connection as db
 from bunqueue_trio.storage import writes
 from bunqueue_trio.storage.batch import Batch
 from bunqueue_trio.storage.connection import JOURNAL_SIZE_LIMIT_BYTES
@@ -356,6 +357,74 @@ async def test_a_file_that_was_removed_or_replaced_is_noticed(tmp_path, batch_of
         (tmp_path / "elsewhere.db").rename(path)
         await store.commit(batch_of("c"))
         assert stored_ids(path) == ["a", "c"]
+
+
+@pytest.mark.parametrize("is_link", [False, True])
+async def test_a_commit_counts_although_its_wal_can_no_longer_be_looked_at(tmp_path, batch_of, is_link):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    path = folder / "jobs.db"
+    if is_link:
+        path.symlink_to(tmp_path / "data" / "real.db")
+    async with open_store(str(path), synchronous="NORMAL") as store:
+        await store.commit(batch_of("a"))  # from here on nobody looks for a second whether the file is there
+        folder.rename(tmp_path / "elsewhere")
+        folder.write_bytes(b"no folder")
+
+        report = await store.commit(batch_of("b"))
+
+        assert report.wal_bytes == 0
+        folder.unlink()
+        (tmp_path / "elsewhere").rename(folder)
+        assert stored_ids(path) == ["a", "b"]
+
+
+@pytest.mark.parametrize("replacement", [None, b"something else"])
+async def test_a_pinned_read_of_a_file_that_is_gone_is_refused_until_it_is_back(tmp_path, batch_of, replacement):
+    path = tmp_path / "jobs.db"
+    seen = []
+    async with open_store(str(path), synchronous="NORMAL") as store:
+        await store.commit(batch_of("a"))
+        path.rename(tmp_path / "elsewhere.db")
+        if replacement is not None:
+            path.write_bytes(replacement)
+
+        for _ in range(2):
+            with pytest.raises(StorageError, match="removed or replaced"):
+                await store.read_pinned(lambda db: seen.append(1), lambda: None)
+
+        path.unlink(missing_ok=True)
+        (tmp_path / "elsewhere.db").rename(path)
+        await store.read_pinned(lambda db: seen.extend(db.execute("SELECT id FROM jobs")), lambda: None)
+        assert seen == [("a",)]
+
+
+async def test_a_store_whose_file_could_not_be_opened_for_a_list_still_closes_in_order(
+    tmp_path, batch_of, monkeypatch, log
+):
+    async with open_store(str(tmp_path / "jobs.db"), synchronous="NORMAL") as store:
+        await store.commit(batch_of("a"))
+        monkeypatch.setattr(db, "open_reader", refuse)
+
+        with pytest.raises(StorageError, match="no descriptor left"):
+            await store.read_pinned(lambda db: None, lambda: None)
+
+    assert [entry.name for entry in tmp_path.iterdir()] == ["jobs.db"]
+
+
+def refuse(path: str) -> apsw.Connection:
+    raise StartError(f"Cannot open database {path}: no descriptor left")
+
+
+async def test_a_pinned_read_that_has_ended_its_transaction_by_itself_says_why(tmp_path, batch_of):
+    async with open_store(str(tmp_path / "jobs.db"), synchronous="NORMAL") as store:
+
+        def fail(connection: apsw.Connection) -> None:
+            connection.execute("ROLLBACK")
+            raise StorageError("disk I/O error")
+
+        with pytest.raises(StorageError, match="disk I/O error"):
+            await store.read_pinned(fail, lambda: None)
 
 
 @pytest.mark.parametrize("in_memory", [False, True])
