@@ -75,7 +75,7 @@ class Flusher:
         self._failures = 0
         self._has_alarmed = False
         self._begun: tuple[_Flight, Call[CommitReport]] | None = None  # by `commit_here`, and to be ended by `run`
-        self._owes_pause = False  # likewise, after it has failed
+        self._owes_pause = False  # after a failure, whoever began that flush
         self._impatient_commits = 0
         broker.commit_here = self.commit_here
         self._turn = broker.flush_turn  # the run loop and a stopping server never flush at the same time
@@ -124,7 +124,6 @@ class Flusher:
                 return True
             report = call.result()
         except StorageError as error:
-            self._owes_pause = True
             self._fail(flight, error)
         else:
             self._land(flight, report)
@@ -254,6 +253,7 @@ class Flusher:
         broker.flush_figures.succeeded(flight.row_count, report.duration_ms)
         self.last_commit_ms = report.duration_ms
         self._failures = 0
+        self._owes_pause = False
         self._has_alarmed = False
         if broker.storage_health.succeeded():
             log.info("Disk full condition cleared - writes succeeding again")
@@ -272,6 +272,8 @@ class Flusher:
         newer, broker.ticket = broker.ticket, Ticket()
         newer.refuse(str(error))
         broker.flush_ended(broker.clock.now())
+        self._owes_pause = True
+        broker.flush_wanted.set()  # `run` may be asleep, with nothing left to write that would wake it
 
     def _call_off(self, flight: _Flight) -> None:
         """The commit has not begun, and we are cancelled: everything is as before, and the next flush carries it."""
@@ -313,7 +315,9 @@ class Flusher:
                 self._on_critical(affected, error, self._failures)
 
     async def _back_off(self) -> None:
-        """Let the pause after a failure pass, whatever arrives meanwhile (R88); space that is freed ends it early.
+        """Let the pause after a failure pass, whatever arrives meanwhile (R88).
+
+        Space that is freed ends it early, and so does a flush of somebody else that succeeds.
 
         During the pause everything that promises a commit is refused at once. After it the next one is tried for real:
         only a write can show that the trouble is over.
@@ -324,7 +328,7 @@ class Flusher:
         try:
             free_then = self._store.free_bytes()
             until = trio.current_time() + pause_s
-            while (left_s := until - trio.current_time()) > 0:
+            while self._failures and (left_s := until - trio.current_time()) > 0:
                 await trio.sleep(min(left_s, SPACE_CHECK_S))
                 if health.is_disk_full and self._store.free_bytes() > free_then + SPACE_WORTH_A_TRY_BYTES:
                     break

@@ -363,6 +363,51 @@ async def test_a_full_disk_is_noticed_to_be_free_again_though_nothing_waits_to_b
 # a row that can never be stored
 
 
+@pytest.mark.parametrize("is_slow", [True, False])
+async def test_a_flush_of_somebody_else_that_is_refused_pauses_and_is_tried_again(
+    rig: Rig, nursery, mock_clock, is_slow
+):
+    """A backup flushes too. When nothing is left to write, nobody else learns that the trouble is over."""
+    rig.store.fail_next.append(DiskFullError(FULL))
+    pusher = rig.talker()
+    pusher.segment(*pushes(["durable"], durable=True))
+
+    if is_slow:
+        rig.store.close_gate()
+
+        async def open_gate() -> None:
+            await settle_down()  # the flusher has seen meanwhile that nothing is left to do
+            rig.store.open_gate()
+
+        nursery.start_soon(open_gate)
+    await rig.flusher.flush_all()
+
+    assert pusher.replies == [{"ok": False, "error": FULL}]
+    assert rig.health.is_degraded
+    assert not rig.engine.state.changes
+    await settle_down()
+    assert rig.health.is_pausing
+    mock_clock.jump(0.1)
+    await settle_down()
+    assert not rig.health.is_degraded
+
+
+async def test_a_flush_of_somebody_else_that_succeeds_ends_the_pause(rig: Rig, autojump_clock):
+    rig.store.fail_always = StorageError(DISK_ERROR)
+    rig.push("a")
+    await trio.sleep(15)
+    assert rig.health.is_pausing
+    rig.store.heal()
+
+    await rig.flusher.flush_all()
+
+    pusher = rig.talker()
+    pusher.segment(*pushes(["durable"], durable=True))
+    await trio.sleep(1.1)
+    assert pusher.replies == [{"ok": True, "id": "durable"}]
+    assert rig.store.ids == ["a", "durable"]
+
+
 async def test_a_row_that_can_never_be_stored_does_not_keep_the_others_out(rig: Rig, autojump_clock):
     rig.store.fail_next.append(StorageError("job 'j1' cannot be stored", transient=False, row_id="j1"))
     rig.talker().segment(*pushes(numbered(3)))
