@@ -25,7 +25,7 @@ from bunqueue_trio.server.spill import spill, unwritten_jobs
 from bunqueue_trio.server.store import Store
 from bunqueue_trio.server.tickets import Ticket
 from bunqueue_trio.server.writer import Call
-from bunqueue_trio.storage.batch import CommitReport
+from bunqueue_trio.storage.batch import PROBE_ID, CommitReport
 from bunqueue_trio.storage.snapshot import Snapshot, take_snapshot
 
 log = get_logger("Storage")
@@ -40,7 +40,6 @@ SPACE_CHECK_S = 1.0
 SPACE_WORTH_A_TRY_BYTES = 65_536
 PATIENCE_S = 0.002  # a small commit takes 0.1 to 0.5 ms
 COMMITS_WITHOUT_PATIENCE = 64  # after one that took longer
-PROBE_ID = "(probe)"
 
 CriticalHook = Callable[[list[Job], StorageError, int], None]
 
