@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from bunqueue_trio.engine.core import Engine
+from bunqueue_trio.engine.state import PendingChangeError
 from bunqueue_trio.errors import InvariantError, LimitError, StateError
 from bunqueue_trio.logs import get_logger
 from bunqueue_trio.model.commands import Pull, PullBatch, Push, PushBatch, PushFlow, WaitJob
@@ -153,7 +154,12 @@ class Broker:
             self.publish_events()  # to those who have listened so far
             return self.rooms[kind](command, now)
         staged_before = len(engine.state.changes.staged)
-        reply = engine.execute(command, now, None if client is None else client.id)
+        try:
+            reply = engine.execute(command, now, None if client is None else client.id)
+        except PendingChangeError:
+            if health.error is not None and health.is_pausing:  # of a keeper: it waits for the end of the pause
+                raise StateError(str(health.error)) from None
+            raise
         self.waits_for_commit = engine.state.waits_for_commit
         if reply is None:
             if command.timeout and client is not None and not self.is_closing:

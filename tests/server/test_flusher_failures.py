@@ -153,6 +153,33 @@ async def test_promises_are_refused_at_once_during_the_pause(rig: Rig, mock_cloc
     assert rig.engine.state.changes.staged == []
 
 
+async def test_a_command_that_meets_the_run_of_a_cron_is_refused_at_once_during_the_pause(rig: Rig, autojump_clock):
+    """The run of a cron is staged until the pause is over, which may take half a minute."""
+    admin = rig.talker()
+    admin.segment({"cmd": "Cron", "name": "c", "queue": QUEUE, "repeatEvery": 20_000})
+    await trio.sleep(1)
+    assert admin.take()[0]["ok"]
+    rig.store.fill_disk()
+    rig.push("buffered")
+    await trio.sleep(22)  # it has become due during a pause
+    assert rig.health.is_pausing
+    assert rig.engine.state.changes.staged
+
+    for command in (
+        {"cmd": "CronDelete", "name": "c"},
+        {"cmd": "Cron", "name": "c", "queue": QUEUE, "repeatEvery": 30_000},
+    ):
+        admin.segment(command)
+        assert admin.take() == [{"ok": False, "error": FULL}]
+        rig.check()
+
+    rig.store.heal()
+    await trio.sleep(31)
+    admin.segment({"cmd": "CronDelete", "name": "c"})
+    await settle_down()
+    assert admin.take() == [{"ok": True}]
+
+
 async def test_what_needs_no_promise_goes_on_during_the_pause(rig: Rig, autojump_clock):
     rig.store.fill_disk()
     rig.push("a")
