@@ -177,7 +177,8 @@ class Flusher:
             is_wanted = changes and (broker.ticket.is_awaited or changes.new_count >= ROWS_AT_ONCE)
             is_flush_due = bool(is_wanted or self._is_retry_due or deadline_s <= 0)
             if not is_flush_due:
-                with trio.move_on_after(deadline_s):
+                # A WAL that a reader pins, or whose disk was sick, is folded in after the last commit as well.
+                with trio.move_on_after(min(deadline_s, self._store.checkpoint_due_in_s)):
                     await broker.flush_wanted.wait()
             broker.flush_wanted = trio.Event()
         return is_flush_due

@@ -29,6 +29,7 @@ log = get_logger("Storage")
 T = TypeVar("T")
 PASSIVE_ABOVE_FRAMES = 1_024  # pages of 4 KB: 4 MB not yet folded in
 MAX_UNSYNCED_FRAMES = 2 * PASSIVE_ABOVE_FRAMES  # so long a checkpoint waits for a sync that is under way
+SYNC_S = 0.05  # what a slow disk takes for a portion
 LOOK_PERIOD_S = 1.0
 PAUSE_S = 1.0  # a reader that pins the WAL, or a sick disk, will not be gone with the next flush
 TRUNCATE_ABOVE_BYTES = 64 * 1024 * 1024
@@ -121,10 +122,17 @@ class Store:
     @property
     def is_checkpoint_due(self) -> bool:
         """Whether `tend_wal` has something to do."""
-        if self._wal_frames <= PASSIVE_ABOVE_FRAMES or trio.current_time() < self._retry_checkpoint_s:
-            return False
+        return self.checkpoint_due_in_s <= 0
+
+    @property
+    def checkpoint_due_in_s(self) -> float:
+        """How long it is until then, should nothing more be committed; infinity while the WAL is small."""
+        if self._wal_frames <= PASSIVE_ABOVE_FRAMES:
+            return float("inf")
+        left_s = self._retry_checkpoint_s - trio.current_time()
         # While a portion is synced a checkpoint would wait for the disk too, and everybody's commit for the checkpoint.
-        return self._wal_sync is None or not self._wal_sync.is_running or self._wal_frames >= MAX_UNSYNCED_FRAMES
+        is_syncing = self._wal_sync is not None and self._wal_sync.is_running
+        return max(left_s, SYNC_S) if is_syncing and self._wal_frames < MAX_UNSYNCED_FRAMES else left_s
 
     async def tend_wal(self) -> None:
         """Fold the WAL into the file when it has grown: as far as readers allow above 4 MB, fully above 64 MB."""
