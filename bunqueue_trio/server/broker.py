@@ -171,6 +171,8 @@ class Broker:
         if len(engine.state.changes.staged) != staged_before:
             health.refuse_while_degraded(self._unstage_all)
         elif health.error is not None and (kind is Push or kind is PushBatch):
+            if self.waits_for_commit:  # of a job that others have pushed, and that is in memory only
+                health.refuse_while_degraded(_undo_nothing)
             health.note_buffered(_payload_bytes(command))
         (self._promised if self.waits_for_commit else self._executed).append(kind)
         return reply
@@ -495,6 +497,10 @@ class Broker:
         except InvariantError as broken:
             self.has_ended = True
             raise broken from error
+
+
+def _undo_nothing() -> None:
+    """The command has changed nothing."""
 
 
 def _is_unborn(job: Job) -> bool:

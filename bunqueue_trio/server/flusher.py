@@ -255,8 +255,11 @@ class Flusher:
         self._failures = 0
         self._owes_pause = False
         self._has_alarmed = False
+        was_full = broker.storage_health.is_disk_full
         if broker.storage_health.succeeded():
-            log.info("Disk full condition cleared - writes succeeding again")
+            log.info(
+                ("Disk full condition" if was_full else "Trouble with the file") + " cleared - writes succeeding again"
+            )
         flight.ticket.settle()
         broker.note_committed(flight.ticket)
         broker.flush_ended(now)

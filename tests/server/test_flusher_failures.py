@@ -153,6 +153,28 @@ async def test_promises_are_refused_at_once_during_the_pause(rig: Rig, mock_cloc
     assert rig.engine.state.changes.staged == []
 
 
+@pytest.mark.parametrize("durable", [True, "fsync"])
+async def test_a_durable_push_of_a_job_that_is_in_memory_only_is_refused_at_once_during_the_pause(
+    rig: Rig, autojump_clock, durable
+):
+    """It stages nothing, and yet its reply would have to wait for a commit."""
+    rig.store.fill_disk()
+    rig.push("a")
+    await trio.sleep(1)
+    assert rig.health.is_pausing
+
+    pusher = rig.talker()
+    pusher.segment(*pushes(["a"], durable=durable))
+    assert pusher.take() == [{"ok": False, "error": FULL}]
+
+    assert rig.state("a") == "waiting"
+    rig.store.heal()
+    await trio.sleep(10)
+    pusher.segment(*pushes(["a"], durable=durable))
+    assert pusher.take() == [{"ok": True, "id": "a"}]
+    assert rig.store.ids == ["a"]
+
+
 async def test_a_command_that_meets_the_run_of_a_cron_is_refused_at_once_during_the_pause(rig: Rig, autojump_clock):
     """The run of a cron is staged until the pause is over, which may take half a minute."""
     admin = rig.talker()
@@ -231,6 +253,16 @@ async def test_the_hook_is_called_once_after_ten_retries_and_tries_go_on(rig: Ri
     assert rig.flusher.failed_count == 21
     assert rig.health.is_degraded
     assert rig.health.is_disk_full
+
+
+async def test_the_end_of_another_trouble_is_not_called_that_of_a_full_disk(rig: Rig, autojump_clock, log):
+    rig.store.fail_next.append(StorageError(DISK_ERROR))
+    rig.push("a")
+    await trio.sleep(1)
+
+    assert [line["message"] for line in log() if line["level"] == "info"] == [
+        "Trouble with the file cleared - writes succeeding again"
+    ]
 
 
 async def test_each_time_of_trouble_has_its_own_alarm_and_its_own_delays(rig: Rig, autojump_clock):
