@@ -76,6 +76,7 @@ class Flusher:
         self._begun: tuple[_Flight, Call[CommitReport]] | None = None  # by `commit_here`, and to be ended by `run`
         self._owes_pause = False  # after a failure, whoever began that flush
         self._impatient_commits = 0
+        self._has_warned_of_wal = False
         broker.commit_here = self.commit_here
         self._turn = broker.flush_turn  # the run loop and a stopping server never flush at the same time
         self.flush_count = 0
@@ -124,6 +125,10 @@ class Flusher:
             report = call.result()
         except StorageError as error:
             self._fail(flight, error)
+        except BaseException:
+            self._call_off(flight)
+            self._turn.release()
+            raise
         else:
             self._land(flight, report)
         self._turn.release()
@@ -145,11 +150,15 @@ class Flusher:
         Returns:
             How many jobs had to be given up; they are in a spill file beside the data file.
         """
-        with trio.move_on_after(timeout_s) as patience:
-            await self._end_begun()
-            while self._broker.engine.state.changes:
-                if not await self._flush():
-                    await trio.sleep(FINAL_RETRY_S)
+        try:
+            with trio.move_on_after(timeout_s) as patience:
+                await self._end_begun()
+                while self._broker.engine.state.changes:
+                    if not await self._flush():
+                        await trio.sleep(FINAL_RETRY_S)
+        except Exception:  # a defect of ours must not cost anybody's jobs
+            spill(self._store.path, self._broker.engine.state.changes, self._broker.clock.now())
+            raise
         if not patience.cancelled_caught or not self._broker.engine.state.changes:
             return 0
         return spill(self._store.path, self._broker.engine.state.changes, self._broker.clock.now())
@@ -195,7 +204,7 @@ class Flusher:
             except StorageError as error:
                 self._fail(flight, error)
                 return False
-            except trio.Cancelled:
+            except BaseException:
                 self._call_off(flight)
                 raise
             self._land(flight, report)
@@ -212,6 +221,9 @@ class Flusher:
             report = await call.wait()
         except StorageError as error:
             self._fail(flight, error)
+        except BaseException:
+            self._call_off(flight)
+            raise
         else:
             self._land(flight, report)
         finally:
@@ -279,7 +291,7 @@ class Flusher:
         broker.flush_wanted.set()  # `run` may be asleep, with nothing left to write that would wake it
 
     def _call_off(self, flight: _Flight) -> None:
-        """The commit has not begun, and we are cancelled: everything is as before, and the next flush carries it."""
+        """It has not begun, and we are cancelled, or it has met a defect: the next flush, or the last, carries it."""
         broker = self._broker
         broker.batch_in_flight = None
         broker.is_flushing = False
@@ -347,10 +359,15 @@ class Flusher:
             await self._store.checkpoint("PASSIVE")
 
     async def _tend_wal(self, *, force: bool = False) -> None:
+        is_due = force or self._store.is_checkpoint_due
         try:
             if force:
                 await self._store.checkpoint("TRUNCATE")
             else:
                 await self._store.tend_wal()
         except StorageError as error:
-            log.warning("WAL checkpoint failed", error=str(error))
+            if not self._has_warned_of_wal:  # it is tried again every second
+                log.warning("WAL checkpoint failed", error=str(error))
+            self._has_warned_of_wal = True
+        else:
+            self._has_warned_of_wal = self._has_warned_of_wal and not is_due
