@@ -505,9 +505,8 @@ def works_provably(server: ServerProcess) -> None:
 # a folder that goes away below the running server
 
 
-@pytest.mark.parametrize("replacement", [None, b"a file"], ids=["gone", "replaced"])
 def test_a_folder_that_goes_away_and_comes_back_costs_nothing(
-    start_server: StartServer, tmp_path: Path, ledger: Ledger, replacement: bytes | None
+    start_server: StartServer, tmp_path: Path, ledger: Ledger
 ) -> None:
     """Commits of the first second still reach the file, wherever it is; after that they are refused."""
     folder, elsewhere = tmp_path / "data", tmp_path / "elsewhere"
@@ -530,8 +529,7 @@ def test_a_folder_that_goes_away_and_comes_back_costs_nothing(
         client.ok("ACK", id=done, token=client.ok("PULL", queue="done", owner="w")["token"])
         assert push(client, "before")
         folder.rename(elsewhere)
-        if replacement is not None:
-            folder.write_bytes(replacement)
+        folder.write_bytes(b"no folder")
 
         assert "removed or replaced" in client.error("GetJobs", queue="done", state="completed")
         for number in range(100):
@@ -541,7 +539,7 @@ def test_a_folder_that_goes_away_and_comes_back_costs_nothing(
         assert refused
         assert server.health()["status"] == "degraded"
 
-        folder.unlink(missing_ok=True)
+        folder.unlink()
         elsewhere.rename(folder)
         wait_until(lambda: server.get("/health")[0] == 200, "the server has healed", 15)
         assert [job["id"] for job in client.ok("GetJobs", queue="done", state="completed")["jobs"]] == [done]
