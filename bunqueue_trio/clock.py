@@ -9,6 +9,8 @@ from typing import Protocol
 
 from bunqueue_trio.model.instant import Now
 
+BEAT_MS = 2_000.0  # twice as long as whoever calls `beat` sleeps at the most
+
 
 class Clock(Protocol):
     """Where moments come from."""
@@ -21,19 +23,51 @@ class Clock(Protocol):
         """Milliseconds with their fractions since some moment: for the length of what takes microseconds."""
         ...
 
+    def beat(self) -> float:
+        """The process is alive: to be called once a second. Returns how long it stood still since the last call, ms."""
+        ...
+
+    def rest(self) -> None:
+        """There will be no more beats."""
+        ...
+
 
 class SystemClock:
-    """The clocks of the operating system."""
+    """The clocks of the operating system.
 
-    __slots__ = ()
+    From the first `beat` on the monotonic one does not count the time in which the process stood still: stopped by a
+    signal, frozen with its container, or busy with one thing. Nobody could renew a lease in it.
+    """
+
+    __slots__ = ("_lost_ms", "_told_ms", "_trusted_until_ms")
+
+    def __init__(self) -> None:
+        self._lost_ms = 0.0
+        self._told_ms = 0.0
+        self._trusted_until_ms = float("inf")
 
     def now(self) -> Now:
         """Read both clocks. The two readings are a fraction of a microsecond apart."""
-        return Now(float(time.time_ns() // 1_000_000), float(time.monotonic_ns() // 1_000_000))
+        wall_ms, real_ms = float(time.time_ns() // 1_000_000), float(time.monotonic_ns() // 1_000_000)
+        mono_ms = real_ms - self._lost_ms
+        if mono_ms > self._trusted_until_ms:
+            mono_ms = self._trusted_until_ms
+            self._lost_ms = real_ms - mono_ms  # not a sum: other threads look at the clock too
+        return Now(wall_ms, mono_ms)
 
     def stopwatch_ms(self) -> float:
         """Read the finest clock. Cost: 0.1 µs."""
         return time.perf_counter() * 1000
+
+    def beat(self) -> float:
+        """From here on so much time counts at the most until the next call."""
+        self._trusted_until_ms = self.now().mono_ms + BEAT_MS
+        lost_ms, self._told_ms = self._lost_ms - self._told_ms, self._lost_ms
+        return lost_ms
+
+    def rest(self) -> None:
+        """All time counts again."""
+        self._trusted_until_ms = float("inf")
 
 
 class ManualClock:
@@ -57,6 +91,13 @@ class ManualClock:
     def stopwatch_ms(self) -> float:
         """The monotonic clock."""
         return self._mono_ms
+
+    def beat(self) -> float:
+        """It never stands still by itself."""
+        return 0.0
+
+    def rest(self) -> None:
+        """Nor does this change anything."""
 
     def advance(self, ms: float) -> Now:
         """Let *ms* milliseconds pass on both clocks.
@@ -105,6 +146,13 @@ class TrioClock:
     def stopwatch_ms(self) -> float:
         """Trio's time, not rounded."""
         return self._current_time() * 1000
+
+    def beat(self) -> float:
+        """It never stands still."""
+        return 0.0
+
+    def rest(self) -> None:
+        """Nor does this change anything."""
 
     def skew(self, ms: float) -> None:
         """Make the wall clock jump by *ms*, forwards or backwards. Trio's clock stays."""

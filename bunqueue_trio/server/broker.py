@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from bunqueue_trio.engine.core import Engine
+from bunqueue_trio.engine.state import PendingChangeError
 from bunqueue_trio.errors import InvariantError, LimitError, StateError
 from bunqueue_trio.logs import get_logger
 from bunqueue_trio.model.commands import Pull, PullBatch, Push, PushBatch, PushFlow, WaitJob
@@ -140,7 +141,12 @@ class Broker:
             self.publish_events()  # to those who have listened so far
             return self.rooms[kind](command, now)
         staged_before = len(engine.state.changes.staged)
-        reply = engine.execute(command, now, None if client is None else client.id)
+        try:
+            reply = engine.execute(command, now, None if client is None else client.id)
+        except PendingChangeError:
+            if health.error is not None and health.is_pausing:  # of a keeper: it waits for the end of the pause
+                raise StateError(str(health.error)) from None
+            raise
         self.waits_for_commit = engine.state.waits_for_commit
         if reply is None:
             if command.timeout and client is not None and not self.is_closing:
@@ -152,6 +158,8 @@ class Broker:
         if len(engine.state.changes.staged) != staged_before:
             health.refuse_while_degraded(self._unstage)
         elif health.error is not None and (kind is Push or kind is PushBatch):
+            if self.waits_for_commit:  # of a job that others have pushed, and that is in memory only
+                health.refuse_while_degraded(_undo_nothing)
             health.note_buffered(_payload_bytes(command))
         (self._promised if self.waits_for_commit else self._executed).append(kind)
         return reply
@@ -387,6 +395,10 @@ class Broker:
         except InvariantError as broken:
             self.has_ended = True
             raise broken from error
+
+
+def _undo_nothing() -> None:
+    """The command has changed nothing."""
 
 
 def _payload_bytes(command: Push | PushBatch) -> int:

@@ -26,7 +26,7 @@ from bunqueue_trio.server.store import Store
 from bunqueue_trio.server.tickets import Ticket
 from bunqueue_trio.server.unborn import forget_unborn
 from bunqueue_trio.server.writer import Call
-from bunqueue_trio.storage.batch import CommitReport
+from bunqueue_trio.storage.batch import PROBE_ID, CommitReport
 from bunqueue_trio.storage.snapshot import Snapshot, take_snapshot
 
 log = get_logger("Storage")
@@ -41,7 +41,6 @@ SPACE_CHECK_S = 1.0
 SPACE_WORTH_A_TRY_BYTES = 65_536
 PATIENCE_S = 0.002  # a small commit takes 0.1 to 0.5 ms
 COMMITS_WITHOUT_PATIENCE = 64  # after one that took longer
-PROBE_ID = "(probe)"
 
 CriticalHook = Callable[[list[Job], StorageError, int], None]
 
@@ -76,8 +75,9 @@ class Flusher:
         self._failures = 0
         self._has_alarmed = False
         self._begun: tuple[_Flight, Call[CommitReport]] | None = None  # by `commit_here`, and to be ended by `run`
-        self._owes_pause = False  # likewise, after it has failed
+        self._owes_pause = False  # after a failure, whoever began that flush
         self._impatient_commits = 0
+        self._has_warned_of_wal = False
         broker.commit_here = self.commit_here
         self._turn = broker.flush_turn  # the run loop and a stopping server never flush at the same time
         self.flush_count = 0
@@ -125,8 +125,11 @@ class Flusher:
                 return True
             report = call.result()
         except StorageError as error:
-            self._owes_pause = True
             self._fail(flight, error)
+        except BaseException:
+            self._call_off(flight)
+            self._turn.release()
+            raise
         else:
             self._land(flight, report)
         self._turn.release()
@@ -148,11 +151,15 @@ class Flusher:
         Returns:
             How many jobs had to be given up; they are in a spill file beside the data file.
         """
-        with trio.move_on_after(timeout_s) as patience:
-            await self._end_begun()
-            while self._broker.engine.state.changes:
-                if not await self.flush():
-                    await trio.sleep(FINAL_RETRY_S)
+        try:
+            with trio.move_on_after(timeout_s) as patience:
+                await self._end_begun()
+                while self._broker.engine.state.changes:
+                    if not await self.flush():
+                        await trio.sleep(FINAL_RETRY_S)
+        except Exception:  # a defect of ours must not cost anybody's jobs
+            spill(self._store.path, self._broker.engine.state.changes, self._broker.clock.now())
+            raise
         if not patience.cancelled_caught or not self._broker.engine.state.changes:
             return 0
         return spill(self._store.path, self._broker.engine.state.changes, self._broker.clock.now())
@@ -180,7 +187,8 @@ class Flusher:
             is_wanted = changes and (broker.ticket.is_awaited or changes.new_count >= ROWS_AT_ONCE)
             is_flush_due = bool(is_wanted or self._is_retry_due or deadline_s <= 0)
             if not is_flush_due:
-                with trio.move_on_after(deadline_s):
+                # A WAL that a reader pins, or whose disk was sick, is folded in after the last commit as well.
+                with trio.move_on_after(min(deadline_s, self._store.checkpoint_due_in_s)):
                     await broker.flush_wanted.wait()
             broker.flush_wanted = trio.Event()
         return is_flush_due
@@ -200,7 +208,7 @@ class Flusher:
             except StorageError as error:
                 self._fail(flight, error)
                 return False
-            except trio.Cancelled:
+            except BaseException:
                 self._call_off(flight)
                 raise
             self._land(flight, report)
@@ -217,6 +225,9 @@ class Flusher:
             report = await call.wait()
         except StorageError as error:
             self._fail(flight, error)
+        except BaseException:
+            self._call_off(flight)
+            raise
         else:
             self._land(flight, report)
         finally:
@@ -258,9 +269,13 @@ class Flusher:
         broker.flush_figures.succeeded(flight.row_count, report.duration_ms)
         self.last_commit_ms = report.duration_ms
         self._failures = 0
+        self._owes_pause = False
         self._has_alarmed = False
+        was_full = broker.storage_health.is_disk_full
         if broker.storage_health.succeeded():
-            log.info("Disk full condition cleared - writes succeeding again")
+            log.info(
+                ("Disk full condition" if was_full else "Trouble with the file") + " cleared - writes succeeding again"
+            )
         flight.ticket.settle()
         broker.note_committed(flight.ticket)
         broker.flush_ended(now)
@@ -276,9 +291,11 @@ class Flusher:
         newer, broker.ticket = broker.ticket, Ticket()
         newer.refuse(str(error))
         broker.flush_ended(broker.clock.now())
+        self._owes_pause = True
+        broker.flush_wanted.set()  # `run` may be asleep, with nothing left to write that would wake it
 
     def _call_off(self, flight: _Flight) -> None:
-        """The commit has not begun, and we are cancelled: everything is as before, and the next flush carries it."""
+        """It has not begun, and we are cancelled, or it has met a defect: the next flush, or the last, carries it."""
         broker = self._broker
         broker.batch_in_flight = None
         broker.is_flushing = False
@@ -317,7 +334,9 @@ class Flusher:
                 self._on_critical(affected, error, self._failures)
 
     async def _back_off(self) -> None:
-        """Let the pause after a failure pass, whatever arrives meanwhile (R88); space that is freed ends it early.
+        """Let the pause after a failure pass, whatever arrives meanwhile (R88).
+
+        Space that is freed ends it early, and so does a flush of somebody else that succeeds.
 
         During the pause everything that promises a commit is refused at once. After it the next one is tried for real:
         only a write can show that the trouble is over.
@@ -328,7 +347,7 @@ class Flusher:
         try:
             free_then = self._store.free_bytes()
             until = trio.current_time() + pause_s
-            while (left_s := until - trio.current_time()) > 0:
+            while self._failures and (left_s := until - trio.current_time()) > 0:
                 await trio.sleep(min(left_s, SPACE_CHECK_S))
                 if health.is_disk_full and self._store.free_bytes() > free_then + SPACE_WORTH_A_TRY_BYTES:
                     break
@@ -344,10 +363,15 @@ class Flusher:
             await self._store.checkpoint("PASSIVE")
 
     async def _tend_wal(self, *, force: bool = False) -> None:
+        is_due = force or self._store.is_checkpoint_due
         try:
             if force:
                 await self._store.checkpoint("TRUNCATE")
             else:
                 await self._store.tend_wal()
         except StorageError as error:
-            log.warning("WAL checkpoint failed", error=str(error))
+            if not self._has_warned_of_wal:  # it is tried again every second
+                log.warning("WAL checkpoint failed", error=str(error))
+            self._has_warned_of_wal = True
+        else:
+            self._has_warned_of_wal = self._has_warned_of_wal and not is_due

@@ -16,11 +16,21 @@ JUMP_MS = 1_000  # clocks that are merely adjusted drift by less than a millisec
 
 async def run_reaper(broker: Broker, *, worker_cleanup_interval_ms: int) -> None:
     """Call `Broker.tick` whenever something is due, and at least once a second. Returns only when cancelled."""
+    try:
+        await _reap(broker, worker_cleanup_interval_ms)
+    finally:
+        broker.clock.rest()
+
+
+async def _reap(broker: Broker, worker_cleanup_interval_ms: int) -> None:
     next_cleanup_mono_ms = 0.0
     offset_ms = _offset_ms(broker.clock.now())
     while True:
+        stood_still_ms = broker.clock.beat()
         now = broker.clock.now()
-        was_ms, offset_ms = offset_ms, _offset_ms(now)
+        was_ms, offset_ms = offset_ms + stood_still_ms, _offset_ms(now)
+        if stood_still_ms:
+            log.warning("The process stood still; leases do not count that time", forMs=stood_still_ms)
         if abs(offset_ms - was_ms) >= JUMP_MS:
             log.warning("The wall clock has jumped", byMs=offset_ms - was_ms)
         if now.mono_ms >= next_cleanup_mono_ms:

@@ -1,5 +1,7 @@
 """The last resort of a stop whose final flush the file refuses: unwritten jobs go into a file beside it.
 
+Where its disk is full or gone, and that is why the flush was refused, they go into the system's temporary folder.
+
 Shape of the file: msgpack, one map per job after another: {"job": job map, "state": str}, for a dead letter also
 "reason" and "error".
 """
@@ -7,6 +9,8 @@ Shape of the file: msgpack, one map per job after another: {"job": job map, "sta
 from __future__ import annotations
 
 import os
+import tempfile
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -35,29 +39,21 @@ def _lost(changes: Changes, now: Now) -> list[tuple[JobRecord, dict[str, Any]]]:
 
 
 def spill(data_path: str, changes: Changes, now: Now) -> int:
-    """Write the jobs of *changes* beside the data file and log each.
+    """Write the jobs of *changes* beside the data file, or into the temporary folder, and log each.
 
     Returns:
         How many jobs there were. They are lost to the data file; the log and the spill file say which.
     """
-    encoder = msgspec.msgpack.Encoder()
     jobs = _lost(changes, now)
     if not jobs:
         return 0
-    path = f"{data_path}.lost-{int(now.wall_ms)}"
-    try:
-        with open(path, "xb") as file:
-            for record, details in jobs:
-                file.write(encoder.encode({"job": record, **details}))
-            file.flush()
-            os.fsync(file.fileno())
-        log.error(
-            "CRITICAL: jobs could not be stored before the stop; they are in a spill file",
-            path=path,
-            jobCount=len(jobs),
-        )
-    except OSError as error:
-        log.error("CRITICAL: the spill file cannot be written either", path=path, error=str(error))
+    beside = f"{data_path}.lost-{int(now.wall_ms)}"
+    is_older = os.path.lexists(beside)
+    if not _write(beside, jobs):
+        is_saved = _write(os.path.join(tempfile.gettempdir(), os.path.basename(beside)), jobs)
+        if is_saved and not is_older:
+            with suppress(OSError):
+                os.unlink(beside)  # the beginning, if it got so far
     for record, _ in jobs:
         log.error(
             "Lost job (recover from this log if needed)",
@@ -70,3 +66,28 @@ def spill(data_path: str, changes: Changes, now: Now) -> int:
             data=bytes(record.data)[:LOGGED_DATA_BYTES].hex(),
         )
     return len(jobs)
+
+
+def _write(path: str, jobs: list[tuple[JobRecord, dict[str, Any]]]) -> bool:
+    """Make the spill file, which must not exist. Returns whether all of it is on disk."""
+    encoder = msgspec.msgpack.Encoder()
+    try:
+        with open(path, "xb", opener=_private) as file:
+            for record, details in jobs:
+                file.write(encoder.encode({"job": record, **details}))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        log.error("CRITICAL: the spill file cannot be written either", path=path, error=str(error))
+        return False
+    log.error(
+        "CRITICAL: jobs could not be stored before the stop; they are in a spill file",
+        path=path,
+        jobCount=len(jobs),
+    )
+    return True
+
+
+def _private(path: str, flags: int) -> int:
+    """Everybody may look into a temporary folder."""
+    return os.open(path, flags, 0o600)

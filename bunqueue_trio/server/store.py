@@ -29,6 +29,7 @@ log = get_logger("Storage")
 T = TypeVar("T")
 PASSIVE_ABOVE_FRAMES = 1_024  # pages of 4 KB: 4 MB not yet folded in
 MAX_UNSYNCED_FRAMES = 2 * PASSIVE_ABOVE_FRAMES  # so long a checkpoint waits for a sync that is under way
+SYNC_S = 0.05  # what a slow disk takes for a portion
 LOOK_PERIOD_S = 1.0
 PAUSE_S = 1.0  # a reader that pins the WAL, or a sick disk, will not be gone with the next flush
 TRUNCATE_ABOVE_BYTES = 64 * 1024 * 1024
@@ -59,7 +60,7 @@ class Store:
         # In memory both are one connection, so they must share the thread as well.
         self._read = self._write if self._reader is self._writer else WorkThread("bunqueue-reader")
         self._list: WorkThread | None = None
-        self._lister: apsw.Connection
+        self._lister: apsw.Connection | None = None
         self.wal_bytes = 0
         """Size of the WAL file, which SQLite reuses from its start after a checkpoint rather than shrinking it."""
         self._wal_frames = 0
@@ -131,10 +132,17 @@ class Store:
     @property
     def is_checkpoint_due(self) -> bool:
         """Whether `tend_wal` has something to do."""
-        if self._wal_frames <= PASSIVE_ABOVE_FRAMES or trio.current_time() < self._retry_checkpoint_s:
-            return False
+        return self.checkpoint_due_in_s <= 0
+
+    @property
+    def checkpoint_due_in_s(self) -> float:
+        """How long it is until then, should nothing more be committed; infinity while the WAL is small."""
+        if self._wal_frames <= PASSIVE_ABOVE_FRAMES:
+            return float("inf")
+        left_s = self._retry_checkpoint_s - trio.current_time()
         # While a portion is synced a checkpoint would wait for the disk too, and everybody's commit for the checkpoint.
-        return self._wal_sync is None or not self._wal_sync.is_running or self._wal_frames >= MAX_UNSYNCED_FRAMES
+        is_syncing = self._wal_sync is not None and self._wal_sync.is_running
+        return max(left_s, SYNC_S) if is_syncing and self._wal_frames < MAX_UNSYNCED_FRAMES else left_s
 
     async def tend_wal(self) -> None:
         """Fold the WAL into the file when it has grown: as far as readers allow above 4 MB, fully above 64 MB."""
@@ -239,12 +247,25 @@ class Store:
             return
         if self._list is None:
             self._list = WorkThread("bunqueue-lists")
-            self._lister = await self._list.run(lambda: db.open_reader(self.path))
+        if self._lister is None:
+            self._lister = await self._list.run(self._open_lister)
         lister = self._lister
         await self._list.run(lambda: db.begin_snapshot(lister))
         pinned()
         with trio.CancelScope(shield=True):  # bounded by the read, which is bounded by what a reply can hold
             await self._list.run(lambda: _read_and_end(lister, function))
+
+    def _open_lister(self) -> apsw.Connection:
+        """Open the file once more while the server runs, when its path may name another by now, or none.
+
+        Raises:
+            StorageError: it cannot be opened. The next list tries again.
+        """
+        self.check_identity()
+        try:
+            return db.open_reader(self.path)
+        except StartError as error:
+            raise StorageError(str(error)) from error
 
     def _warn_of_growth(self) -> None:
         """One line when the WAL grows because a reader pins it, and one more when it is small again (K1)."""
@@ -267,7 +288,8 @@ class Store:
     async def close(self) -> None:
         """Fold the WAL in, close both connections, let go of the file. A WAL that cannot be folded in stays."""
         if self._list is not None:
-            await self._list.run(lambda: self._lister.close(True))
+            if (lister := self._lister) is not None:
+                await self._list.run(lambda: lister.close(True))
             self._list.stop()
         try:
             await self._write.run(lambda: db.close_data_file(self._opened))
@@ -284,7 +306,8 @@ def _read_and_end(lister: apsw.Connection, function: Callable[[apsw.Connection],
     try:
         function(lister)
     finally:
-        lister.execute("COMMIT")  # or the WAL could never be folded in again
+        if lister.in_transaction:  # some errors have ended it by themselves
+            lister.execute("COMMIT")  # or the WAL could never be folded in again
 
 
 def _open(path: str, synchronous: db.Synchronous) -> tuple[db.DataFile, bytes]:

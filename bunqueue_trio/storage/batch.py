@@ -9,6 +9,9 @@ from msgspec import Struct, field
 
 Row = tuple[Any, ...]
 
+PROBE_ID = "(probe)"
+"""Remembered and forgotten in one transaction: what changes nothing, and is written all the same."""
+
 PLAIN_COLUMNS = (
     "rowid", "id", "queue", "data", "priority", "created_at", "run_at", "custom_id", "state", "timeline",
 )  # fmt: skip

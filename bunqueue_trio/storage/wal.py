@@ -21,16 +21,16 @@ def wal_path(path: str) -> str:
 
 
 def wal_bytes(path: str) -> int:
-    """Size of the WAL of *path*; 0 when there is none."""
+    """Size of the WAL of *path*; 0 when there is none, or none to be found: its folder may have been moved away."""
     try:
         return os.stat(path + "-wal").st_size
-    except FileNotFoundError:
+    except OSError:
         pass
     if not os.path.islink(path):
         return 0
     try:
         return os.stat(wal_path(path)).st_size
-    except FileNotFoundError:
+    except OSError:
         return 0
 
 

@@ -21,6 +21,7 @@ from bunqueue_trio.storage.batch import (
     FULL_COLUMNS,
     LINK_COLUMNS,
     PLAIN_COLUMNS,
+    PROBE_ID,
     SERIES_COLUMNS,
     SETTINGS_COLUMNS,
     STATE_COLUMNS,
@@ -181,6 +182,8 @@ def apply_batch(connection: apsw.Connection, batch: Batch, path: str) -> CommitR
             if raises_sync:
                 connection.execute("PRAGMA synchronous = NORMAL")
     except apsw.Error as error:
+        if isinstance(error, apsw.IOError):
+            _write_over_refused(connection)
         raise faults.from_apsw(error) from error
     return replace(report, wal_bytes=wal_bytes(path), duration_ms=(time.perf_counter() - started) * 1000)
 
@@ -199,6 +202,17 @@ def _commit(connection: apsw.Connection, batch: Batch) -> CommitReport:
             with contextlib.suppress(apsw.Error):  # the first error is the one to report
                 connection.execute("ROLLBACK")
     return CommitReport(forgotten, 0, 0.0, kept, missing)
+
+
+def _write_over_refused(connection: apsw.Connection) -> None:
+    """Make a commit that changes nothing in the place of one whose sync has failed.
+
+    Durability: that one is whole in the WAL. Nobody sees it while this process lives, but the next one would replay it,
+    although whoever asked for it was told no. That the sync of this one may fail as well does not matter: its frames
+    are written before it.
+    """
+    with contextlib.suppress(apsw.Error):  # or the disk does not even take a write: the next flush comes to that place
+        _commit(connection, Batch(finished=[PROBE_ID], finished_gone=[PROBE_ID]))
 
 
 def _delete(connection: apsw.Connection, batch: Batch) -> list[str]:

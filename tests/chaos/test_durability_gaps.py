@@ -9,6 +9,9 @@ never a job that nobody pushed.
 
 Invariant of the main file: the server refuses to start in one line that names the file, or it starts and works. It
 never hangs, and a refusal changes nothing.
+
+Invariant of the folder: when it goes away below the running server, promises are refused and questions that need the
+file as well; nothing ends or hangs, and all is well again once it is back.
 """
 
 from __future__ import annotations
@@ -487,5 +490,55 @@ def works_provably(server: ServerProcess) -> None:
             done += len(jobs)
         assert done <= 350
     round_trip(server)
+    assert server.terminate() == 0
+    server.assert_no_faults()
+
+
+# a folder that goes away below the running server
+
+
+def test_a_folder_that_goes_away_and_comes_back_costs_nothing(
+    start_server: StartServer, tmp_path: Path, ledger: Ledger
+) -> None:
+    """Commits of the first second still reach the file, wherever it is; after that they are refused."""
+    folder, elsewhere = tmp_path / "data", tmp_path / "elsewhere"
+    folder.mkdir()
+    server = start_server(data_path=folder / "jobs.db")
+    refused: list[str] = []
+
+    def push(client: Client, job_id: str) -> bool:
+        ledger.push(job_id)
+        reply = client.call("PUSH", queue="q", jobId=job_id, data=1, durable=True, **LASTING)
+        if reply["ok"]:
+            ledger.acknowledge(job_id)
+        else:
+            assert "removed or replaced" in reply["error"], reply
+            refused.append(job_id)
+        return bool(reply["ok"])
+
+    with server.connect() as client:
+        done = client.ok("PUSH", queue="done", data=1)["id"]
+        client.ok("ACK", id=done, token=client.ok("PULL", queue="done", owner="w")["token"])
+        assert push(client, "before")
+        folder.rename(elsewhere)
+        folder.write_bytes(b"no folder")
+
+        assert "removed or replaced" in client.error("GetJobs", queue="done", state="completed")
+        for number in range(100):
+            if not push(client, f"during{number}"):
+                break
+            time.sleep(0.05)
+        assert refused
+        assert server.health()["status"] == "degraded"
+
+        folder.unlink()
+        elsewhere.rename(folder)
+        wait_until(lambda: server.get("/health")[0] == 200, "the server has healed", 15)
+        assert [job["id"] for job in client.ok("GetJobs", queue="done", state="completed")["jobs"]] == [done]
+        assert push(client, "after")
+        assert {client.state(job_id) for job_id in refused} == {"unknown"}
+        ledger.excuse(*refused)
+    server.crash_and_restart()
+    assert set(look_up(server, ledger).values()) == {"waiting"}
     assert server.terminate() == 0
     server.assert_no_faults()

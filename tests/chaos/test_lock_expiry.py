@@ -9,6 +9,7 @@ twice: at-least-once is what is proven here.
 from __future__ import annotations
 
 import random
+import signal
 import threading
 import time
 from typing import Any
@@ -181,3 +182,37 @@ def test_handlers_of_any_length_end_in_one_completion_per_job(
     assert completed_count(server) == len(ids)
     ledger.remark(f"{len(late)} completions refused")
     server.assert_no_faults()
+
+
+def test_a_server_that_stood_still_takes_no_job_from_a_worker_that_shows_life(
+    start_server: StartServer, ledger: Ledger
+) -> None:
+    """SIGSTOP for longer than the lease: the heartbeats of that time are in the socket when the server goes on."""
+    ttl_ms, still_s = 3_000, 5.0
+    server = start_server(LEASE_GRACE_MS=0)
+    push_durable(server, ledger, "kept", "left")
+    with server.connect() as first, server.connect() as silent, server.connect() as second:
+        _, token = take(first, ledger, "first", ttl_ms=ttl_ms)
+        silent.ok("PULL", queue="q", owner="silent", lockTtl=ttl_ms)
+        first.ok("JobHeartbeat", id="kept", token=token)
+        waiting = second.send("PULL", queue="q", owner="second", lockTtl=60_000, timeout=30_000)
+
+        server.signal(signal.SIGSTOP)
+        beats = []
+        for _ in range(5):
+            time.sleep(still_s / 5)
+            beats.append(first.send("JobHeartbeat", id="kept", token=token))
+        server.signal(signal.SIGCONT)
+
+        assert [first.wait(beat)["ok"] for beat in beats] == [True] * 5
+        # then: time goes on for whoever is silent
+        reply = second.wait(waiting)
+        assert reply["job"]["id"] == "left"
+        assert first.call("ACK", id="kept", token=token)["ok"]
+        ledger.excuse("left")
+        ledger.end("kept", "first")
+        ledger.complete("kept", worker="first")
+        second.ok("ACK", id="left", token=reply["token"])
+        assert completed_count(first) == 2
+    assert "The process stood still" in server.log
+    assert "The wall clock has jumped" not in server.log

@@ -139,6 +139,7 @@ class FakeStore:
         return FakeCall(self, batch)
 
     is_checkpoint_due = False
+    checkpoint_due_in_s = float("inf")
     is_checkpointing = False
 
     async def tend_wal(self) -> None:

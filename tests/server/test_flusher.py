@@ -337,3 +337,52 @@ async def test_jobs_that_the_file_never_takes_are_spilled_and_counted(start_rig,
     [spilled] = tmp_path.iterdir()
     assert spilled.name.startswith("jobs.db.lost-")
     assert all(job_id.encode() in spilled.read_bytes() for job_id in numbered(3))
+
+
+@pytest.mark.parametrize("begun_by", ["the flusher", "a client", "a client, slowly"])
+async def test_what_a_defect_kept_from_the_file_is_left_to_the_last_flush(start_rig, autojump_clock, begun_by):
+    rig = await start_rig(flusher=False)
+    rig.push("a")
+    pusher = rig.talker()
+    pusher.segment(*pushes(["durable"], durable=True))
+    rig.store.fail_next.append(MemoryError())
+    if begun_by == "a client":
+        with pytest.raises(MemoryError):
+            rig.flusher.commit_here()
+    else:
+        if begun_by == "a client, slowly":
+            rig.store.close_gate()
+            assert rig.flusher.commit_here()
+            rig.store.open_gate()
+        with pytest.raises(MemoryError):
+            await rig.flusher.run()
+
+    assert await rig.flusher.finish(5) == 0
+
+    assert rig.store.ids == ["a", "durable"]
+    assert pusher.replies == [{"ok": True, "id": "durable"}]
+
+
+async def test_what_a_defect_keeps_from_the_last_flush_too_is_spilled(start_rig, autojump_clock, tmp_path):
+    rig = await start_rig(flusher=False, store=FakeStore(str(tmp_path / "jobs.db")))
+    rig.push("a")
+    rig.store.fail_always = MemoryError()
+
+    with pytest.raises(MemoryError):
+        await rig.flusher.finish(5)
+
+    [spilled] = tmp_path.iterdir()
+    assert b"a" in spilled.read_bytes()
+
+
+async def test_a_wal_that_cannot_be_folded_in_is_told_once_per_trouble(rig: Rig, autojump_clock, log):
+    for job_id in ("a", "b"):
+        rig.store.fail_checkpoints = StorageError(DISK_ERROR)
+        rig.push(job_id)
+        await trio.sleep(0.1)
+        for _ in range(3):
+            await rig.flusher.flush_all()
+        assert [line["message"] for line in log()] == ["WAL checkpoint failed"]
+        rig.store.fail_checkpoints = None
+        await rig.flusher.flush_all()
+        log().clear()

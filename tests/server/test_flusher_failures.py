@@ -153,6 +153,55 @@ async def test_promises_are_refused_at_once_during_the_pause(rig: Rig, mock_cloc
     assert rig.engine.state.changes.staged == []
 
 
+@pytest.mark.parametrize("durable", [True, "fsync"])
+async def test_a_durable_push_of_a_job_that_is_in_memory_only_is_refused_at_once_during_the_pause(
+    rig: Rig, autojump_clock, durable
+):
+    """It stages nothing, and yet its reply would have to wait for a commit."""
+    rig.store.fill_disk()
+    rig.push("a")
+    await trio.sleep(1)
+    assert rig.health.is_pausing
+
+    pusher = rig.talker()
+    pusher.segment(*pushes(["a"], durable=durable))
+    assert pusher.take() == [{"ok": False, "error": FULL}]
+
+    assert rig.state("a") == "waiting"
+    rig.store.heal()
+    await trio.sleep(10)
+    pusher.segment(*pushes(["a"], durable=durable))
+    assert pusher.take() == [{"ok": True, "id": "a"}]
+    assert rig.store.ids == ["a"]
+
+
+async def test_a_command_that_meets_the_run_of_a_cron_is_refused_at_once_during_the_pause(rig: Rig, autojump_clock):
+    """The run of a cron is staged until the pause is over, which may take half a minute."""
+    admin = rig.talker()
+    admin.segment({"cmd": "Cron", "name": "c", "queue": QUEUE, "repeatEvery": 20_000})
+    await trio.sleep(1)
+    assert admin.take()[0]["ok"]
+    rig.store.fill_disk()
+    rig.push("buffered")
+    await trio.sleep(22)  # it has become due during a pause
+    assert rig.health.is_pausing
+    assert rig.engine.state.changes.staged
+
+    for command in (
+        {"cmd": "CronDelete", "name": "c"},
+        {"cmd": "Cron", "name": "c", "queue": QUEUE, "repeatEvery": 30_000},
+    ):
+        admin.segment(command)
+        assert admin.take() == [{"ok": False, "error": FULL}]
+        rig.check()
+
+    rig.store.heal()
+    await trio.sleep(31)
+    admin.segment({"cmd": "CronDelete", "name": "c"})
+    await settle_down()
+    assert admin.take() == [{"ok": True}]
+
+
 async def test_what_needs_no_promise_goes_on_during_the_pause(rig: Rig, autojump_clock):
     rig.store.fill_disk()
     rig.push("a")
@@ -204,6 +253,16 @@ async def test_the_hook_is_called_once_after_ten_retries_and_tries_go_on(rig: Ri
     assert rig.flusher.failed_count == 21
     assert rig.health.is_degraded
     assert rig.health.is_disk_full
+
+
+async def test_the_end_of_another_trouble_is_not_called_that_of_a_full_disk(rig: Rig, autojump_clock, log):
+    rig.store.fail_next.append(StorageError(DISK_ERROR))
+    rig.push("a")
+    await trio.sleep(1)
+
+    assert [line["message"] for line in log() if line["level"] == "info"] == [
+        "Trouble with the file cleared - writes succeeding again"
+    ]
 
 
 async def test_each_time_of_trouble_has_its_own_alarm_and_its_own_delays(rig: Rig, autojump_clock):
@@ -361,6 +420,51 @@ async def test_a_full_disk_is_noticed_to_be_free_again_though_nothing_waits_to_b
 
 
 # a row that can never be stored
+
+
+@pytest.mark.parametrize("is_slow", [True, False])
+async def test_a_flush_of_somebody_else_that_is_refused_pauses_and_is_tried_again(
+    rig: Rig, nursery, mock_clock, is_slow
+):
+    """A backup flushes too. When nothing is left to write, nobody else learns that the trouble is over."""
+    rig.store.fail_next.append(DiskFullError(FULL))
+    pusher = rig.talker()
+    pusher.segment(*pushes(["durable"], durable=True))
+
+    if is_slow:
+        rig.store.close_gate()
+
+        async def open_gate() -> None:
+            await settle_down()  # the flusher has seen meanwhile that nothing is left to do
+            rig.store.open_gate()
+
+        nursery.start_soon(open_gate)
+    await rig.flusher.flush_all()
+
+    assert pusher.replies == [{"ok": False, "error": FULL}]
+    assert rig.health.is_degraded
+    assert not rig.engine.state.changes
+    await settle_down()
+    assert rig.health.is_pausing
+    mock_clock.jump(0.1)
+    await settle_down()
+    assert not rig.health.is_degraded
+
+
+async def test_a_flush_of_somebody_else_that_succeeds_ends_the_pause(rig: Rig, autojump_clock):
+    rig.store.fail_always = StorageError(DISK_ERROR)
+    rig.push("a")
+    await trio.sleep(15)
+    assert rig.health.is_pausing
+    rig.store.heal()
+
+    await rig.flusher.flush_all()
+
+    pusher = rig.talker()
+    pusher.segment(*pushes(["durable"], durable=True))
+    await trio.sleep(1.1)
+    assert pusher.replies == [{"ok": True, "id": "durable"}]
+    assert rig.store.ids == ["a", "durable"]
 
 
 async def test_a_row_that_can_never_be_stored_does_not_keep_the_others_out(rig: Rig, autojump_clock):

@@ -3,6 +3,7 @@
 import pytest
 import trio
 
+from bunqueue_trio.clock import TrioClock
 from bunqueue_trio.server.reaper import MAX_SLEEP_S, run_reaper
 from tests.server.fakes import QUEUE, Rig, pull, pushes, settle_down, wait_for
 
@@ -111,6 +112,31 @@ async def test_a_jump_of_the_wall_clock_is_told_once(rig: Rig, autojump_clock, l
 
     told = [{"message": "The wall clock has jumped", "level": "warn", "data": {"byMs": by_ms}}] * is_told
     assert [{name: line[name] for name in ("message", "level", "data")} for line in log()] == told
+
+
+async def test_a_process_that_stood_still_is_told_of_and_is_no_jump_of_the_wall_clock(
+    rig: Rig, autojump_clock, log, monkeypatch
+):
+    await trio.sleep(3)
+    still = [60_000.0]
+    monkeypatch.setattr(TrioClock, "beat", lambda _clock: still.pop() if still else 0.0)
+
+    rig.clock.skew(60_000)  # one clock goes on without the other
+    await trio.sleep(3)
+
+    assert [(line["message"], line["data"]) for line in log()] == [
+        ("The process stood still; leases do not count that time", {"forMs": 60_000.0})
+    ]
+
+
+async def test_when_the_reaper_ends_all_time_counts_again(start_rig, nursery, autojump_clock, monkeypatch):
+    rests = []
+    monkeypatch.setattr(TrioClock, "rest", lambda clock: rests.append(clock))
+    rig = await start_rig(reaper=False)
+    with trio.move_on_after(5):
+        await run_reaper(rig.broker, worker_cleanup_interval_ms=1_000)
+
+    assert rests == [rig.clock]
 
 
 async def test_leases_and_waits_do_not_mind_the_wall_clock(rig: Rig, autojump_clock):

@@ -1,7 +1,7 @@
 """The real store: a file in a temporary directory, two threads, the real clock."""
 
 import threading
-from contextlib import closing
+from contextlib import ExitStack, closing
 from typing import Any
 
 import apsw
@@ -11,13 +11,15 @@ import trio
 from bunqueue_trio.errors import DiskFullError, StartError, StorageError
 from bunqueue_trio.model.entries import QueueSettings
 from bunqueue_trio.server import store as store_module
+from bunqueue_trio.server.flusher import Flusher
 from bunqueue_trio.server.store import open_store
-from bunqueue_trio.storage import connection, reads, writes
+from bunqueue_trio.storage import connection as db
+from bunqueue_trio.storage import reads, writes
 from bunqueue_trio.storage.batch import Batch
 from bunqueue_trio.storage.connection import JOURNAL_SIZE_LIMIT_BYTES
 from bunqueue_trio.storage.repairs import repair_keys
 from tests.engine_harness import EngineHarness
-from tests.server.fakes import FULL, settle_down, wait_for
+from tests.server.fakes import FULL, Rig, settle_down, wait_for
 
 
 @pytest.fixture
@@ -59,7 +61,7 @@ async def test_what_was_committed_is_seen_by_others_and_stays(tmp_path, batch_of
 
 async def test_recovery_may_repair_the_file(tmp_path):
     path = str(tmp_path / "jobs.db")
-    with closing(connection.open_writer(path)) as writer:
+    with closing(db.open_writer(path)) as writer:
         writer.execute("INSERT INTO queue_state(name, paused) VALUES (x'71', 1)")
 
     async with open_store(path, synchronous="NORMAL") as store:
@@ -259,6 +261,42 @@ async def test_a_wal_that_a_reader_pins_is_tried_again_later_and_warned_of_once(
         assert store.wal_bytes == 0
 
 
+@pytest.mark.parametrize("trouble", ["a reader", "a sync under way", "an error"])
+async def test_a_wal_that_could_not_be_folded_in_is_so_later_without_any_traffic(
+    tmp_path, monkeypatch, nursery, trouble
+):
+    monkeypatch.setattr(store_module, "PASSIVE_ABOVE_FRAMES", 2)
+    monkeypatch.setattr(store_module, "PAUSE_S", 0.02)
+    path = tmp_path / "jobs.db"
+    async with open_store(str(path), synchronous="NORMAL") as store:
+        rig = Rig(store=store)
+        with ExitStack() as over, monkeypatch.context() as patch:
+            if trouble == "a reader":
+                reader = over.enter_context(closing(apsw.Connection(str(path))))
+                reader.execute("BEGIN")
+                reader.execute("SELECT count(*) FROM jobs").fetchone()
+            elif trouble == "a sync under way":
+                patch.setattr(store._wal_sync, "is_running", True)
+            else:
+                patch.setattr(store_module.db, "checkpoint", fail)
+            flusher = await nursery.start(run_in_scope, rig.flusher)
+            for number in range(10):
+                rig.push(f"job{number}")
+            await wait_for(lambda: rig.flusher.flush_count)
+            await trio.sleep(0.05)
+            assert store._wal_frames > 2
+
+        await wait_for(lambda: not store._wal_frames)
+        assert rig.flusher.flush_count == 1
+        flusher.cancel()
+
+
+async def run_in_scope(flusher: Flusher, *, task_status: trio.TaskStatus[trio.CancelScope]) -> None:
+    with trio.CancelScope() as scope:
+        task_status.started(scope)
+        await flusher.run()
+
+
 async def test_a_checkpoint_waits_for_a_sync_that_is_under_way_but_not_for_ever(tmp_path, monkeypatch, batch_of):
     monkeypatch.setattr(store_module, "PASSIVE_ABOVE_FRAMES", 20)
     monkeypatch.setattr(store_module, "MAX_UNSYNCED_FRAMES", 60)
@@ -280,9 +318,6 @@ async def test_a_checkpoint_waits_for_a_sync_that_is_under_way_but_not_for_ever(
 async def test_a_checkpoint_that_fails_is_not_tried_again_at_once(tmp_path, monkeypatch, batch_of):
     monkeypatch.setattr(store_module, "PASSIVE_ABOVE_FRAMES", 2)
     monkeypatch.setattr(store_module, "PAUSE_S", 0.05)
-
-    def fail(*_args, **_options):
-        raise StorageError("disk I/O error")
 
     async with open_store(str(tmp_path / "jobs.db"), synchronous="NORMAL") as store:
         await store.commit(batch_of("a"))
@@ -380,6 +415,78 @@ async def test_a_file_that_was_removed_or_replaced_is_noticed(tmp_path, batch_of
         (tmp_path / "elsewhere.db").rename(path)
         await store.commit(batch_of("c"))
         assert stored_ids(path) == ["a", "c"]
+
+
+@pytest.mark.parametrize("is_link", [False, True])
+async def test_a_commit_counts_although_its_wal_can_no_longer_be_looked_at(tmp_path, batch_of, is_link):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    path = folder / "jobs.db"
+    if is_link:
+        path.symlink_to(tmp_path / "data" / "real.db")
+    async with open_store(str(path), synchronous="NORMAL") as store:
+        await store.commit(batch_of("a"))  # from here on nobody looks for a second whether the file is there
+        folder.rename(tmp_path / "elsewhere")
+        folder.write_bytes(b"no folder")
+
+        report = await store.commit(batch_of("b"))
+
+        assert report.wal_bytes == 0
+        folder.unlink()
+        (tmp_path / "elsewhere").rename(folder)
+        assert stored_ids(path) == ["a", "b"]
+
+
+@pytest.mark.parametrize("replacement", [None, b"something else"])
+async def test_a_pinned_read_of_a_file_that_is_gone_is_refused_until_it_is_back(tmp_path, batch_of, replacement):
+    path = tmp_path / "jobs.db"
+    seen = []
+    async with open_store(str(path), synchronous="NORMAL") as store:
+        await store.commit(batch_of("a"))
+        path.rename(tmp_path / "elsewhere.db")
+        if replacement is not None:
+            path.write_bytes(replacement)
+
+        for _ in range(2):
+            with pytest.raises(StorageError, match="removed or replaced"):
+                await store.read_pinned(lambda db: seen.append(1), lambda: None)
+
+        path.unlink(missing_ok=True)
+        (tmp_path / "elsewhere.db").rename(path)
+        await store.read_pinned(lambda db: seen.extend(db.execute("SELECT id FROM jobs")), lambda: None)
+        assert seen == [("a",)]
+
+
+async def test_a_store_whose_file_could_not_be_opened_for_a_list_still_closes_in_order(
+    tmp_path, batch_of, monkeypatch, log
+):
+    async with open_store(str(tmp_path / "jobs.db"), synchronous="NORMAL") as store:
+        await store.commit(batch_of("a"))
+        monkeypatch.setattr(db, "open_reader", refuse)
+
+        with pytest.raises(StorageError, match="no descriptor left"):
+            await store.read_pinned(lambda db: None, lambda: None)
+
+    assert [entry.name for entry in tmp_path.iterdir()] == ["jobs.db"]
+
+
+def refuse(path: str) -> apsw.Connection:
+    raise StartError(f"Cannot open database {path}: no descriptor left")
+
+
+def fail(*_args: Any, **_options: Any) -> None:
+    raise StorageError("disk I/O error")
+
+
+async def test_a_pinned_read_that_has_ended_its_transaction_by_itself_says_why(tmp_path, batch_of):
+    async with open_store(str(tmp_path / "jobs.db"), synchronous="NORMAL") as store:
+
+        def end(connection: apsw.Connection) -> None:
+            connection.execute("ROLLBACK")
+            fail()
+
+        with pytest.raises(StorageError, match="disk I/O error"):
+            await store.read_pinned(end, lambda: None)
 
 
 @pytest.mark.parametrize("in_memory", [False, True])

@@ -1,9 +1,11 @@
 """The clocks: whole milliseconds, and which of the two a jump moves."""
 
+import time
+
 import pytest
 import trio
 
-from bunqueue_trio.clock import ManualClock, SystemClock, TrioClock
+from bunqueue_trio.clock import BEAT_MS, ManualClock, SystemClock, TrioClock
 from bunqueue_trio.model.instant import Now
 
 
@@ -90,3 +92,65 @@ async def test_trio_clock_skew_moves_the_wall_clock_only(autojump_clock, trio_cl
     await trio.sleep(1)
 
     assert trio_clock.now() == Now(start.wall_ms - 59_000, start.mono_ms + 1000)
+
+
+class Machine:
+    """The clocks of an operating system, and a process that may stand still below them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.ms = 5_000
+        monkeypatch.setattr(time, "monotonic_ns", lambda: self.ms * 1_000_000)
+        monkeypatch.setattr(time, "time_ns", lambda: (self.ms + 1_800_000_000_000) * 1_000_000)
+
+
+def test_time_in_which_the_process_stood_still_does_not_count(monkeypatch):
+    machine = Machine(monkeypatch)
+    clock = SystemClock()
+    start = clock.now()
+    assert clock.beat() == 0
+
+    machine.ms += 60_000
+    found = clock.now()
+    assert found.mono_ms == start.mono_ms + BEAT_MS
+    assert found.wall_ms == start.wall_ms + 60_000
+    machine.ms += 5
+    assert clock.now().mono_ms == found.mono_ms  # until whoever watches has seen it too
+
+    assert clock.beat() == 60_005 - BEAT_MS
+    machine.ms += 1_000
+    assert clock.now().mono_ms == found.mono_ms + 1_000
+    assert clock.beat() == 0
+
+
+def test_a_process_that_lives_loses_no_time(monkeypatch):
+    machine = Machine(monkeypatch)
+    clock = SystemClock()
+    start = clock.now()
+    for _ in range(100):
+        assert clock.beat() == 0
+        machine.ms += 1_900
+        assert clock.now() is not None
+
+    assert clock.now().mono_ms == start.mono_ms + 190_000
+
+
+@pytest.mark.parametrize("beats", [0, 1])
+def test_where_nobody_watches_all_time_counts(monkeypatch, beats):
+    machine = Machine(monkeypatch)
+    clock = SystemClock()
+    start = clock.now()
+    for _ in range(beats):
+        clock.beat()
+        clock.rest()
+
+    machine.ms += 60_000
+
+    assert clock.now().mono_ms == start.mono_ms + 60_000
+
+
+async def test_the_clocks_of_tests_never_stand_still(autojump_clock):
+    for clock in (ManualClock(), TrioClock()):
+        before = clock.now()
+        clock.rest()
+        assert clock.beat() == 0
+        assert clock.now() == before
