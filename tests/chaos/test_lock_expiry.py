@@ -213,6 +213,6 @@ def test_a_server_that_stood_still_takes_no_job_from_a_worker_that_shows_life(
         ledger.end("kept", "first")
         ledger.complete("kept", worker="first")
         second.ok("ACK", id="left", token=reply["token"])
-        assert completed_count(first) == 2
+        assert completed_count(server) == 2
     assert "The process stood still" in server.log
     assert "The wall clock has jumped" not in server.log
