@@ -19,6 +19,7 @@ from tests.storage.powercut import Delete, Event, Loss, Sync, Truncate, Write, a
 VFS_NAME = "simulated"
 POWERSAFE_OVERWRITE = 0x1000  # bytes outside a write are never touched: what SQLite assumes of a unix disk as well
 SECTOR_BYTES = 4096
+PLENTY_BYTES = 1 << 30
 EXTENDED = {"write": apsw.SQLITE_IOERR_WRITE, "sync": apsw.SQLITE_IOERR_FSYNC}
 
 
@@ -47,6 +48,11 @@ class Disk:
         """How many calls have failed."""
         self._calls_until_trouble = 0
         self._ends_at: int | None = None
+
+    def free_bytes(self) -> int:
+        """What the file system says is left."""
+        is_full = self.trouble is Trouble.FULL and not self._calls_until_trouble
+        return 0 if is_full else PLENTY_BYTES
 
     # what is planned
 

@@ -58,6 +58,8 @@ class Attempt:
     """A kill must not lose it."""
     is_synced: bool = False
     """Nor a power cut."""
+    has_committed: bool = False
+    """By what the flusher was told."""
     is_void: bool = False
     """It failed before its end was written: no recovery can bring it about."""
 
@@ -184,8 +186,13 @@ class Machine:
     def flush_begin(self) -> None:
         """The flusher tries, if it does not already."""
         if self.flying is None:
-            self.node.health.is_pausing = False
             self.node.flush_begin()
+
+    def commit_here(self) -> None:
+        """The turn of somebody who is alone and waits for a commit ends: it is made, or begun, if that can be done."""
+        if self.node.commit_here():
+            self.books["commits within a turn"] += self.flying is None
+            self.books["commits begun within a turn"] += self.flying is not None
 
     def flush_begun(self, batch: Batch) -> None:
         """The flusher has taken all changes; its transaction is about to begin."""
@@ -205,10 +212,15 @@ class Machine:
     def flush_end(self) -> bool:
         """Returns whether no flush was under way, or it has committed."""
         attempt = self.flying
-        if attempt is None:
-            return True
-        has_committed = self.node.flush_end()
-        self.flying = None
+        while self.flying is attempt and attempt is not None:
+            require(self.node.step(), "nobody ends the flush that was begun")
+        return attempt is None or attempt.has_committed
+
+    def flush_over(self, *, has_committed: bool) -> None:
+        """The flusher has told everybody how it has ended."""
+        attempt, self.flying = self.flying, None
+        assert attempt is not None
+        attempt.has_committed = has_committed
         error = self.node.health.error
         number = self.attempts.index(attempt)
         self.say(f"  flush {number} {'has committed' if has_committed else f'failed: {error}'}")
@@ -219,7 +231,6 @@ class Machine:
             require(error is not None and error.transient, f"flush {number} can never succeed: {error}")
             require(self.disk.trouble is not None, f"flush {number} fails on a healthy disk: {error}")
             self._note_failure(attempt, number)
-        return has_committed
 
     def _note_success(self, attempt: Attempt, number: int) -> None:
         require(all(p.verdict for p in attempt.promises), f"flush {number} has committed, and not everybody knows")
@@ -236,7 +247,6 @@ class Machine:
         told = [promise.op.what for promise in dropped if promise.verdict is not False]
         require(not told, f"flush {number} has failed, and was not refused: {told}")
         attempt.is_void = self.disk.trouble is not Trouble.SYNC  # else all of it was written, and is not trusted
-        self.node.health.is_pausing = self.chance.random() < 0.5
         self._release({job_id for promise in dropped for job_id in promise.op.ids})
 
     def _release(self, ids: set[str]) -> None:
@@ -266,16 +276,21 @@ class Machine:
         """No change waits any longer."""
         self.flush_end()
         if self.node.engine.state.changes or self.node.health.error is not None:
-            self.flush_begin()
+            self.flush_begin()  # unless the end of the other has begun the next
+        while self.flying is not None:
             self.flush_end()
 
-    def checkpoint(self, mode: db.CheckpointMode) -> None:
-        """What is in the WAL goes into the file; when all of it does, it is on the disk."""
-        is_complete = self.node.checkpoint(mode)
+    def checkpointed(self, mode: db.CheckpointMode, result: db.CheckpointResult) -> None:
+        """What was in the WAL is in the file as far as possible; when all of it is, it is on the disk."""
+        is_complete = not result.busy and result.moved >= result.wal_frames
         self.say(f"  checkpoint {mode}: {'complete' if is_complete else 'not complete'}")
+        self.books["checkpoints"] += 1
         if is_complete:
             last = max(number for number, attempt in enumerate(self.attempts) if attempt.is_kept)
             self.attempts[last].is_synced = self.attempts[last] is not self.flying
+
+    def free_bytes(self) -> int:
+        return self.disk.free_bytes()
 
 
 def _is_of_server(change: Transition) -> bool:

@@ -37,9 +37,10 @@ def rewritten(function: Any, old: str, new: str) -> Any:
     """*function* with one piece of its source exchanged."""
     source = textwrap.dedent(inspect.getsource(function))
     assert source.count(old) == 1, f"{old!r} is not once in {function.__qualname__}"
-    scope = dict(function.__globals__)
-    exec("from __future__ import annotations\n" + source.replace(old, new), scope)
-    return scope[function.__name__]
+    made: dict[str, Any] = {}
+    # In the living module: the simulation lends it another Trio.
+    exec("from __future__ import annotations\n" + source.replace(old, new), function.__globals__, made)
+    return made[function.__name__]
 
 
 # what is synced, and when
@@ -148,6 +149,69 @@ def _rebirths_of_a_failed_flush_are_forgotten(patch):
 @mutant
 def _what_was_refused_takes_effect(patch):
     patch.setattr(settling.Settling, "drop", lambda self, staged, now, error=None: self.apply(staged, now))
+
+
+# when it is tried again
+
+
+@mutant
+def _a_fold_that_is_due_keeps_a_full_disk_from_being_tried(patch):
+    wait = flusher.Flusher._wait
+    patch.setattr(
+        flusher.Flusher, "_wait", rewritten(wait, "is_flush_due = self._is_retry_due ", "is_flush_due = False ")
+    )
+
+
+@mutant
+def _who_has_failed_tries_again_only_what_is_new(patch):
+    patch.setattr(flusher.Flusher, "_is_retry_due", False)
+
+
+@mutant
+def _the_window_never_ends(patch):
+    wait = rewritten(flusher.Flusher._wait, "or deadline_s <= 0", "")
+    patch.setattr(flusher.Flusher, "_wait", wait)
+
+
+@mutant
+def _freed_space_is_not_noticed(patch):
+    patch.setattr(flusher, "SPACE_WORTH_A_TRY_BYTES", 1 << 40)
+
+
+@mutant
+def _pauses_grow_for_ever(patch):
+    patch.setattr(flusher.Flusher, "_back_off", rewritten(flusher.Flusher._back_off, ", MAX_RETRY_S)", ", 1e9)"))
+
+
+# a commit within a turn
+
+
+@mutant
+def _what_a_turn_has_begun_is_confirmed(patch):
+    old = "self._begun = flight, call"
+    new = "self._begun = flight, call; flight.ticket.settle()"
+    patch.setattr(flusher.Flusher, "commit_here", rewritten(flusher.Flusher.commit_here, old, new))
+
+
+@mutant
+def _what_a_turn_has_begun_wakes_nobody(patch):
+    old = "self._broker.flush_wanted.set()\n            return True"
+    here = flusher.Flusher.commit_here
+    patch.setattr(flusher.Flusher, "commit_here", rewritten(here, old, "return True"))
+
+
+@mutant
+def _a_commit_that_fails_within_a_turn_counts(patch):
+    here = flusher.Flusher.commit_here
+    patch.setattr(
+        flusher.Flusher, "commit_here", rewritten(here, "self._fail(flight, error)", "self._land(flight, None)")
+    )
+
+
+@mutant
+def _the_end_of_what_a_turn_has_begun_is_forgotten(patch):
+    end = rewritten(flusher.Flusher._end_begun, "self._land(flight, report)", "self._broker.is_flushing = False")
+    patch.setattr(flusher.Flusher, "_end_begun", end)
 
 
 # what is written
