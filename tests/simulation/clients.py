@@ -126,7 +126,7 @@ class Clients(Producers, Operators):
         """Whether that time would end something that has to wait for a commit, and is looked at again much later."""
         sim = self.sim
         end, busy = sim.clock.now().mono_ms + ms, sim.busy
-        due = [fact for fact in sim.world.jobs.values() if fact.deadline <= end]
+        due = [fact for fact in sim.world.jobs.values() if min(fact.deadline, fact.silent_at) <= end]
         return any(fact.id in busy or fact.parent in busy for fact in due) or self._ends_letters(ms)
 
     def jump(self) -> None:
@@ -135,7 +135,7 @@ class Clients(Producers, Operators):
         self._skew(ms)
 
     def _skew(self, ms: float) -> None:
-        if self._ends_letters(ms):
+        if self._ends_letters(ms) or self._meets_changes(0):
             self.sim.settle()
         self.sim.say(f"  by {ms} ms")
         self.sim.skew(ms)

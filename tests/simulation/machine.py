@@ -20,7 +20,7 @@ from bunqueue_trio.model.transitions import CronChange, CronNews, Transition, Tr
 from bunqueue_trio.storage import connection as db
 from bunqueue_trio.storage.batch import Batch
 from tests.simulation.disk import Disk, SimulatedVFS, Trouble
-from tests.simulation.model import ACTIVE, Fact, Op, World, require
+from tests.simulation.model import ACTIVE, STALL_INTERVAL_MS, Fact, Op, World, require
 from tests.simulation.node import Connection, Node
 from tests.simulation.witness import Memory
 
@@ -171,12 +171,16 @@ class Machine:
 
     def advance(self, ms: float) -> None:
         """Time passes."""
+        self.world.look_for_silence(self.clock.now().mono_ms)
         self.node.advance(ms)
         now = self.clock.now()
+        silent = [fact for fact in self.world.jobs.values() if fact.state == ACTIVE and fact.stalls_at <= now.mono_ms]
+        self.books["stalls"] += sum(fact.stalls_at == fact.deadline for fact in silent)
         self.world.pass_time(now.mono_ms, now.wall_ms, self.busy)
 
     def skew(self, ms: float) -> None:
         """The wall clock jumps."""
+        self.world.look_for_silence(self.clock.now().mono_ms)
         self.node.skew(ms)
         now = self.clock.now()
         self.world.pass_time(now.mono_ms, now.wall_ms, self.busy)
@@ -310,6 +314,7 @@ def _born(change: Transition) -> Fact:
         removes_completed=record.remove_on_complete,
         removes_failed=record.remove_on_fail,
         timeout=record.timeout,
+        silence=STALL_INTERVAL_MS if record.stall_timeout is None else record.stall_timeout,
         key=record.unique_key,
         holds_key=record.unique_key is not None,
         is_from_cron=change.job.is_from_cron,

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 GRACE_MS = 2_000.0
 MAX_STALLS = 3
+STALL_INTERVAL_MS, STALL_GRACE_MS, STALL_RECHECK_MS = 30_000.0, 5_000.0, 5_000.0
 QUEUED, ACTIVE, COMPLETED, FAILED = "queued", "active", "completed", "failed"
 NEVER = float("inf")
 FAIL_PARENT, CONTINUE, IGNORE, REMOVE = POLICIES = (
@@ -70,6 +71,10 @@ class Fact:
     ttl: float = 0.0
     expires: float = NEVER
     started: float = 0.0
+    silence: float = STALL_INTERVAL_MS
+    heard: float = 0.0
+    """When its holder has last given a sign of life."""
+    seen_silent: float = NEVER
     letter_ends: float = NEVER
     """When a dead letter has been kept long enough, on the wall clock."""
 
@@ -89,8 +94,26 @@ class Fact:
     @property
     def deadline(self) -> float:
         """When time alone takes it from its holder, on the monotonic clock."""
-        ends = self.expires + GRACE_MS
-        return ends if self.timeout is None else min(ends, self.started + self.timeout)
+        return min(self.expires + GRACE_MS, self._times_out, self.stalls_at)
+
+    @property
+    def _times_out(self) -> float:
+        return NEVER if self.timeout is None else self.started + self.timeout
+
+    @property
+    def is_timed_out(self) -> bool:
+        """Whether that is what ends first."""
+        return self._times_out <= self.deadline
+
+    @property
+    def silent_at(self) -> float:
+        """When it is first found to be silent."""
+        return max(self.heard + self.silence + 1, self.started + STALL_GRACE_MS)
+
+    @property
+    def stalls_at(self) -> float:
+        """When it is found to be silent once more, if nothing is heard of it meanwhile."""
+        return (self.silent_at if self.seen_silent == NEVER else self.seen_silent) + STALL_RECHECK_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +200,17 @@ class World:
         if self._charge(job_id, stalls, None if run_at is None else min(run_at, wall_ms), wall_ms):
             self._tell_parent(self.jobs[job_id], self.death(wall_ms))
 
+    def stall(self, job_id: str, wall_ms: float) -> None:
+        """Its holder is silent: the same, but for a pause before the next attempt."""
+        if self._charge(job_id, 1, None, wall_ms):
+            self._tell_parent(self.jobs[job_id], self.death(wall_ms))
+
+    def look_for_silence(self, mono_ms: float) -> None:
+        """What has become silent while nobody looked is seen now."""
+        for fact in [f for f in self.jobs.values() if f.state == ACTIVE and f.silent_at <= mono_ms]:
+            if fact.seen_silent == NEVER:
+                self.change(fact.id, seen_silent=mono_ms)
+
     def _charge(self, job_id: str, stalls: int, run_at: float | None, wall_ms: float) -> bool:
         """Returns whether that was the last attempt."""
         fact = self.jobs[job_id]
@@ -191,7 +225,8 @@ class World:
         return False
 
     def requeue(self, job_id: str, **fields: object) -> None:
-        self.change(job_id, state=QUEUED, connection=None, is_renewed=False, expires=NEVER, **fields)
+        idle = {"connection": None, "is_renewed": False, "expires": NEVER, "seen_silent": NEVER}
+        self.change(job_id, state=QUEUED, **idle, **fields)
 
     def _bury(self, job_id: str, death: Death, **fields: object) -> None:
         self.requeue(job_id, missing=NOBODY, is_late_ack_good=False, holds_key=False, result=None, **fields)
@@ -232,10 +267,16 @@ class World:
     def pass_time(self, mono_ms: float, wall_ms: float, busy: set[str]) -> None:
         due = [f for f in self.jobs.values() if f.state == ACTIVE and f.deadline <= mono_ms and f.id not in busy]
         for fact in sorted(due, key=lambda fact: fact.deadline):
-            if fact.timeout is not None and fact.started + fact.timeout <= fact.expires + GRACE_MS:
-                self.fail(fact.id, is_final=False, death=self.death(wall_ms - (mono_ms - fact.deadline)))
+            then_wall_ms = wall_ms - (mono_ms - fact.deadline)
+            if fact.is_timed_out:
+                self.fail(fact.id, is_final=False, death=self.death(then_wall_ms))
+            elif fact.expires + GRACE_MS <= fact.stalls_at:
+                self.lose(fact.id, stalls=1, wall_ms=then_wall_ms)
             else:
-                self.lose(fact.id, stalls=1, wall_ms=wall_ms - (mono_ms - fact.deadline))
+                self.stall(fact.id, then_wall_ms)
+        for fact in [f for f in self.jobs.values() if f.state == ACTIVE and f.silent_at < mono_ms]:
+            if fact.seen_silent == NEVER:
+                self.change(fact.id, seen_silent=fact.silent_at)
         self.remove([f.id for f in self.jobs.values() if f.state == FAILED and f.letter_ends <= wall_ms])
 
     def restart(self, wall_ms: float) -> None:

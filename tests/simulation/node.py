@@ -41,7 +41,7 @@ from tests.simulation.virtual import VIRTUAL, Call, Event, Nap, Stop, Turn
 PATH = str(Path(tempfile.gettempdir()) / "bunqueue-simulation.db")
 """No such file is ever made: the name only has to lie in a folder that could hold it."""
 TRIES = 4
-TICKS_MAX = 1_000
+TICKS_MAX = 3_000  # a cron whose last run waits for its commit is looked at every 20 ms
 TURNS_MAX = 50
 PAUSES_MAX = 3
 QUICK_SHARE = 0.7

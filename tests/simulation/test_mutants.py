@@ -301,6 +301,28 @@ def _leases_end_by_the_wall_clock(patch):
     patch.setattr(leases, "look_at", look_at)
 
 
+@mutant
+def _the_silent_keep_their_jobs(patch):
+    patch.setattr(leases, "_is_stalled", lambda state, job, lease, now: False)
+
+
+@mutant
+def _the_silent_are_looked_at_once(patch):
+    old = "lease.stall_seen_mono_ms is not None and now.mono_ms >= lease.stall_seen_mono_ms + STALL_RECHECK_MS"
+    patch.setattr(leases, "look_at", rewritten(leases.look_at, old, "True"))
+
+
+@mutant
+def _stalls_are_charged_no_attempt(patch):
+    patch.setattr(leases, "_stall", rewritten(leases._stall, "record.attempts += 1", "pass"))
+
+
+@mutant
+def _signs_of_life_are_not_noted(patch):
+    old = "job.lease.heartbeat_mono_ms = now.mono_ms"
+    patch.setattr(leases, "beat", rewritten(leases.beat, old, "pass"))
+
+
 # recovery
 
 
