@@ -20,7 +20,7 @@ from bunqueue_trio.model.transitions import CronChange, CronNews, Transition, Tr
 from bunqueue_trio.storage import connection as db
 from bunqueue_trio.storage.batch import Batch
 from tests.simulation.disk import Disk, SimulatedVFS, Trouble
-from tests.simulation.model import ACTIVE, STALL_INTERVAL_MS, Fact, Op, World, require
+from tests.simulation.model import ACTIVE, FAILED, STALL_INTERVAL_MS, Fact, Op, World, require
 from tests.simulation.node import Connection, Node
 from tests.simulation.witness import Memory
 
@@ -147,9 +147,19 @@ class Machine:
         return (promise.op for promise in promises)
 
     @property
+    def _asked(self) -> set[str]:
+        """Those that somebody has asked for."""
+        return {job_id for op in self._open_ops() for job_id in op.ids}
+
+    @property
     def busy(self) -> set[str]:
         """Jobs of which a change waits for its commit."""
-        return {job_id for op in self._open_ops() for job_id in op.ids}
+        busy = self._asked
+        if self.flying is not None:
+            busy.update(job_id for op in self.flying.own_ops for job_id in op.ids)
+        staged = self.node.engine.state.changes.staged
+        busy.update(change.record.id for change in staged if isinstance(change, Transition) and _is_own_retry(change))
+        return busy
 
     @property
     def moving(self) -> set[str]:
@@ -176,14 +186,20 @@ class Machine:
         now = self.clock.now()
         silent = [fact for fact in self.world.jobs.values() if fact.state == ACTIVE and fact.stalls_at <= now.mono_ms]
         self.books["stalls"] += sum(fact.stalls_at == fact.deadline for fact in silent)
-        self.world.pass_time(now.mono_ms, now.wall_ms, self.busy)
+        self.world.pass_time(now.mono_ms, now.wall_ms, self._asked, self._kept_letters())
 
     def skew(self, ms: float) -> None:
         """The wall clock jumps."""
         self.world.look_for_silence(self.clock.now().mono_ms)
         self.node.skew(ms)
         now = self.clock.now()
-        self.world.pass_time(now.mono_ms, now.wall_ms, self.busy)
+        self.world.pass_time(now.mono_ms, now.wall_ms, self._asked, self._kept_letters())
+
+    def _kept_letters(self) -> set[str]:
+        """Those whose retry is due: it comes before their end, which is then looked at again a minute later."""
+        jobs, wall_ms = self.node.engine.state.jobs, self.clock.now().wall_ms
+        due = {fact.id for fact in self.world.jobs.values() if fact.state == FAILED and fact.retry_at <= wall_ms}
+        return due & jobs.keys()
 
     # flushes
 
@@ -272,9 +288,22 @@ class Machine:
                 if change.job is not None:
                     count = partial(World.count_cron, name=change.name, executions=change.job.executions)
                     ops.append(Op(f"run {change.job.executions} of {change.name}", count))
+            elif isinstance(change, Transition) and _is_own_retry(change):
+                ops.append(self._retry(change))
             elif isinstance(change, Transition) and _is_of_server(change) and not change.is_doomed:
                 ops.append(Op(f"birth of {change.record.id}", partial(World.add, fact=_born(change))))
         return ops
+
+    def _retry(self, change: Transition) -> Op:
+        """A dead letter comes back by itself."""
+        job_id, wall_ms = change.record.id, self.clock.now().wall_ms
+        fact = self.world.jobs.get(job_id)
+        is_due = fact is not None and fact.state == FAILED and fact.retry_at <= wall_ms
+        require(is_due, f"{job_id} comes back by itself, but it is {fact}")
+        assert fact is not None
+        self.books["automatic retries"] += 1
+        again = partial(World.start_over, job_id=job_id, run_at=change.record.run_at, retries=fact.retries + 1)
+        return Op(f"retry of {job_id}", again, frozenset({job_id}))
 
     def settle(self) -> None:
         """No change waits any longer."""
@@ -295,6 +324,10 @@ class Machine:
 
     def free_bytes(self) -> int:
         return self.disk.free_bytes()
+
+
+def _is_own_retry(change: Transition) -> bool:
+    return change.kind is TransitionKind.REVIVE and change.job.past is not None
 
 
 def _is_of_server(change: Transition) -> bool:

@@ -75,6 +75,9 @@ class Fact:
     heard: float = 0.0
     """When its holder has last given a sign of life."""
     seen_silent: float = NEVER
+    retries: int = 0
+    """How often it came back from the dead letters by itself, since somebody brought it back."""
+    retry_at: float = NEVER
     letter_ends: float = NEVER
     """When a dead letter has been kept long enough, on the wall clock."""
 
@@ -117,26 +120,40 @@ class Fact:
 
 
 @dataclass(frozen=True, slots=True)
+class Letters:
+    """What a queue does with its dead letters."""
+
+    age: float = LETTER_AGE_MS
+    retry_after: float | None = None
+    """None: it brings none back by itself."""
+    max_retries: int = 2
+
+    def retry_at(self, fact: Fact, wall_ms: float) -> float:
+        is_wanted = self.retry_after is not None and fact.retries < self.max_retries
+        return wall_ms + self.retry_after if is_wanted and self.retry_after is not None else NEVER
+
+
+@dataclass(frozen=True, slots=True)
 class Death:
-    """When a job has failed for good, and for how long the queues kept dead letters then, by what had committed."""
+    """When a job has failed for good, and what the queues did with dead letters then, by what had committed."""
 
     wall_ms: float
-    ages: dict[str, float]
+    letters: dict[str, Letters]
 
 
 @dataclass(slots=True)
 class World:
-    """All jobs, which ids have completed, which queues are paused, for how long they keep dead letters, and how often
-    each cron has fired."""
+    """All jobs, which ids have completed, which queues are paused, what they do with dead letters, and how often each
+    cron has fired."""
 
     jobs: dict[str, Fact] = field(default_factory=dict)
     finished: set[str] = field(default_factory=set)
     paused: set[str] = field(default_factory=set)
-    ages: dict[str, float] = field(default_factory=dict)
+    letters: dict[str, Letters] = field(default_factory=dict)
     crons: dict[str, int] = field(default_factory=dict)
 
     def copy(self) -> World:
-        return World(dict(self.jobs), set(self.finished), set(self.paused), dict(self.ages), dict(self.crons))
+        return World(dict(self.jobs), set(self.finished), set(self.paused), dict(self.letters), dict(self.crons))
 
     def add(self, fact: Fact) -> None:
         """A new job, or a new life of its id. What it waits for may have completed since it was pushed."""
@@ -189,7 +206,7 @@ class World:
 
     def death(self, wall_ms: float) -> Death:
         """What a job that ends now would become."""
-        return Death(wall_ms, dict(self.ages))
+        return Death(wall_ms, dict(self.letters))
 
     def lose(self, job_id: str, *, stalls: int, wall_ms: float) -> None:
         """Its holder is gone: an attempt is charged, and its ACK still counts until somebody else has the job.
@@ -230,8 +247,10 @@ class World:
 
     def _bury(self, job_id: str, death: Death, **fields: object) -> None:
         self.requeue(job_id, missing=NOBODY, is_late_ack_good=False, holds_key=False, result=None, **fields)
-        age = death.ages.get(self.jobs[job_id].queue, LETTER_AGE_MS)
-        self.change(job_id, state=FAILED, letter_ends=death.wall_ms + age)
+        fact, wall_ms = self.jobs[job_id], death.wall_ms
+        letters = death.letters.get(fact.queue, Letters())
+        times = {"letter_ends": wall_ms + letters.age, "retry_at": letters.retry_at(fact, wall_ms)}
+        self.change(job_id, state=FAILED, **times)
 
     def affected_parent(self, fact: Fact) -> Fact | None:
         """Whom the final failure of that job changes."""
@@ -252,7 +271,14 @@ class World:
         """A new life: out of the dead letters, or after a completion."""
         self.finished.discard(job_id)
         holds_key = self.jobs[job_id].key is not None
-        fields = {**fields, "holds_key": holds_key, "key_expires": NEVER, "missing": NOBODY}
+        fields = {
+            "retries": 0,
+            **fields,
+            "retry_at": NEVER,
+            "holds_key": holds_key,
+            "key_expires": NEVER,
+            "missing": NOBODY,
+        }
         self.requeue(job_id, attempts=0, stalls=0, token=None, is_late_ack_good=False, **fields)
 
     # losses
@@ -264,7 +290,8 @@ class World:
             elif fact.id not in busy:  # else its commit, or the end of it, decides
                 self.lose(fact.id, stalls=0, wall_ms=wall_ms)
 
-    def pass_time(self, mono_ms: float, wall_ms: float, busy: set[str]) -> None:
+    def pass_time(self, mono_ms: float, wall_ms: float, busy: set[str], kept: set[str]) -> None:
+        """*kept* are letters that are about to be retried rather than to end, as soon as they can be."""
         due = [f for f in self.jobs.values() if f.state == ACTIVE and f.deadline <= mono_ms and f.id not in busy]
         for fact in sorted(due, key=lambda fact: fact.deadline):
             then_wall_ms = wall_ms - (mono_ms - fact.deadline)
@@ -277,7 +304,9 @@ class World:
         for fact in [f for f in self.jobs.values() if f.state == ACTIVE and f.silent_at < mono_ms]:
             if fact.seen_silent == NEVER:
                 self.change(fact.id, seen_silent=fact.silent_at)
-        self.remove([f.id for f in self.jobs.values() if f.state == FAILED and f.letter_ends <= wall_ms])
+        self.remove(
+            [f.id for f in self.jobs.values() if f.id not in kept and f.state == FAILED and f.letter_ends <= wall_ms]
+        )
 
     def restart(self, wall_ms: float) -> None:
         """What recovery makes of a file that says this."""

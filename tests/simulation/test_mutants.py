@@ -12,7 +12,7 @@ import msgpack
 import msgspec
 import pytest
 
-from bunqueue_trio.engine import finishing, leases, recovery, settling
+from bunqueue_trio.engine import dead_letters, finishing, leases, recovery, settling
 from bunqueue_trio.engine.core import Engine
 from bunqueue_trio.engine.state import State
 from bunqueue_trio.ids import Ids
@@ -321,6 +321,15 @@ def _stalls_are_charged_no_attempt(patch):
 def _signs_of_life_are_not_noted(patch):
     old = "job.lease.heartbeat_mono_ms = now.mono_ms"
     patch.setattr(leases, "beat", rewritten(leases.beat, old, "pass"))
+
+
+# dead letters
+
+
+@mutant
+def _dead_letters_come_back_at_once(patch):
+    old, new = "now.wall_ms + min(pause, PAUSE_CAP_MS)", "now.wall_ms"
+    patch.setattr(dead_letters, "_next_retry_at", rewritten(dead_letters._next_retry_at, old, new))
 
 
 # recovery
