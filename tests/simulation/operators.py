@@ -25,6 +25,9 @@ SETTINGS: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 """Far from where they would keep a job from running."""
 
+KEPT = ((8_000, None), (20_000, None), (3_600_000, None), (3_600_000, 1_000), (604_800_000, 5_000))
+"""For how long letters are kept, and after what time they come back by themselves; never both at about that time."""
+
 
 class Operators(Workers):
     """They are answered after the commit."""
@@ -43,8 +46,7 @@ class Operators(Workers):
 
     def keep_letters(self) -> None:
         """For how long, and whether they come back by themselves: those that are there keep their times."""
-        queue, age = self.queue(), self.chance.choice((3_600_000, 604_800_000))
-        after = self.chance.choice((None, 1_000, 5_000))
+        queue, (age, after) = self.queue(), self.chance.choice(KEPT)
         letters = Letters(age, after)
         config: dict[str, Any] = {"maxAge": age, "autoRetry": after is not None, "maxAutoRetries": letters.max_retries}
         if after is not None:
