@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from bunqueue_trio.server.flusher import MAX_RETRY_S, SPACE_CHECK_S, WINDOW_MS
 from tests.simulation.actor import QUEUES
 from tests.simulation.disk import Trouble
 from tests.simulation.model import ACTIVE, Op, Violation, require
@@ -12,6 +13,9 @@ from tests.simulation.producers import Producers
 from tests.simulation.simulation import Simulation
 
 STEPS = 70
+ALONE_SHARE = 0.3
+NOTICED_MS = (SPACE_CHECK_S * 1000) + 2 * WINDOW_MS
+RETRIED_MS = (MAX_RETRY_S * 1000) + 2 * WINDOW_MS
 ROUNDS_MAX = 20
 LONG_MS = 30_000
 JUMPS_MS = (-21_600_000, -3_600_017, -1_500, 700, 3_600_011, 21_600_000)
@@ -90,7 +94,10 @@ class Clients(Producers, Operators):
         sim.note_promises()
         step()
         if not sim.disk.has_ended:
-            sim.node.after_turn()
+            is_alone = bool(sim.pending) and sim.node.can_commit_here and self.chance.random() < ALONE_SHARE
+            sim.node.after_turn(notes_changes=not is_alone)
+            if is_alone:
+                sim.commit_here()
         sim.live_on()
 
     def usurp(self) -> None:
@@ -110,12 +117,17 @@ class Clients(Producers, Operators):
 
     def _advance(self, ms: float) -> None:
         sim = self.sim
-        end, busy = sim.clock.now().mono_ms + ms, sim.busy
-        due = [fact for fact in sim.world.jobs.values() if fact.deadline <= end]
-        if any(fact.id in busy or fact.parent in busy for fact in due) or self._ends_letters(ms):
-            sim.settle()  # whose end has to wait for a commit is looked at again much later
+        if self._meets_changes(ms):
+            sim.settle()
         sim.say(f"  {ms} ms")
         sim.advance(ms)
+
+    def _meets_changes(self, ms: float) -> bool:
+        """Whether that time would end something that has to wait for a commit, and is looked at again much later."""
+        sim = self.sim
+        end, busy = sim.clock.now().mono_ms + ms, sim.busy
+        due = [fact for fact in sim.world.jobs.values() if min(fact.deadline, fact.silent_at) <= end]
+        return any(fact.id in busy or fact.parent in busy for fact in due) or self._ends_letters(ms)
 
     def jump(self) -> None:
         """The wall clock is set."""
@@ -123,7 +135,7 @@ class Clients(Producers, Operators):
         self._skew(ms)
 
     def _skew(self, ms: float) -> None:
-        if self._ends_letters(ms):
+        if self._ends_letters(ms) or self._meets_changes(0):
             self.sim.settle()
         self.sim.say(f"  by {ms} ms")
         self.sim.skew(ms)
@@ -144,7 +156,7 @@ class Clients(Producers, Operators):
             sim.compare_engine()
 
     def checkpoint(self) -> None:
-        self.sim.checkpoint(self.chance.choice(("PASSIVE", "PASSIVE", "TRUNCATE")))
+        self.sim.node.checkpoint(self.chance.choice(("PASSIVE", "PASSIVE", "TRUNCATE")))
 
     def trouble(self) -> None:
         kind, calls = self.chance.choice(list(Trouble)), self.chance.choice((0, 0, self.chance.randrange(12)))
@@ -153,6 +165,29 @@ class Clients(Producers, Operators):
 
     def no_trouble(self) -> None:
         self.sim.disk.recover()
+        if self.chance.random() < 0.5:
+            self._recover()
+
+    def _recover(self) -> None:
+        """The disk takes writes again: with no help but time, everything is in the file soon."""
+        sim, node = self.sim, self.sim.node
+        limit_ms = NOTICED_MS if node.health.is_disk_full else RETRIED_MS
+        waited_ms = 0.0
+        while True:
+            node.go_on()
+            while sim.flying is not None:
+                sim.flush_end()
+            if node.is_clean:
+                break
+            ms = node.pause_ms
+            waited_ms += ms
+            require(waited_ms <= limit_ms, f"the disk is well, and in {waited_ms} ms not everything is in the file")
+            if self._meets_changes(ms):
+                sim.settle()  # time has to pass without them
+                break
+            sim.say(f"  the flusher waits for {ms} ms")
+            sim.advance(ms)
+        sim.books["recoveries"] += waited_ms > 0
 
     def plan_end(self) -> None:
         self.sim.plan_end()
@@ -165,7 +200,7 @@ class Clients(Producers, Operators):
         sim.say("finish")
         sim.note_promises()
         sim.disk.recover()
-        sim.settle()
+        self._recover()
         sim.live_on()
         sim.disk.recover()
         sim.disk.forget_end()

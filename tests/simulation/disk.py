@@ -18,6 +18,7 @@ from tests.storage.powercut import Delete, Event, Loss, Sync, Truncate, Write, a
 VFS_NAME = "simulated"
 POWERSAFE_OVERWRITE = 0x1000  # bytes outside a write are never touched: what SQLite assumes of a unix disk as well
 SECTOR_BYTES = 4096
+PLENTY_BYTES = 1 << 30
 EXTENDED = {"write": apsw.SQLITE_IOERR_WRITE, "sync": apsw.SQLITE_IOERR_FSYNC}
 
 
@@ -46,6 +47,11 @@ class Disk:
         """How many calls have failed."""
         self._calls_until_trouble = 0
         self._ends_at: int | None = None
+
+    def free_bytes(self) -> int:
+        """What the file system says is left."""
+        is_full = self.trouble is Trouble.FULL and not self._calls_until_trouble
+        return 0 if is_full else PLENTY_BYTES
 
     # what is planned
 
@@ -189,13 +195,13 @@ class SimulatedVFS(apsw.VFS):
         if text is None:
             self._temporary_count += 1
             return _File(Disk({}), f"temporary-{self._temporary_count}", owes_folder_sync=False)
-        # As SQLite's own file layer does it: with the first sync of a new journal or WAL goes one of its folder.
+        # As SQLite's own file layer does it: with the first sync of a journal or WAL that was opened to be made
+        # goes one of its folder, also when it was there. Or nobody would ever sync what a killed process has made.
         is_log = bool(flags[0] & (apsw.SQLITE_OPEN_WAL | apsw.SQLITE_OPEN_MAIN_JOURNAL))
         base = Path(text).name
-        is_new = base not in self.disk.files
         self.disk.files.setdefault(base, bytearray())
         flags[1] = flags[0]
-        return _File(self.disk, base, owes_folder_sync=is_log and is_new)
+        return _File(self.disk, base, owes_folder_sync=is_log and bool(flags[0] & apsw.SQLITE_OPEN_CREATE))
 
     def xAccess(self, path: str, flags: int) -> bool:
         return Path(path).name in self.disk.files

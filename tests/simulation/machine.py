@@ -20,7 +20,7 @@ from bunqueue_trio.model.transitions import CronChange, CronNews, Transition, Tr
 from bunqueue_trio.storage import connection as db
 from bunqueue_trio.storage.batch import Batch
 from tests.simulation.disk import Disk, SimulatedVFS, Trouble
-from tests.simulation.model import ACTIVE, Fact, Op, World, require
+from tests.simulation.model import ACTIVE, FAILED, STALL_INTERVAL_MS, Fact, Op, World, require
 from tests.simulation.node import Connection, Node
 from tests.simulation.witness import Memory
 
@@ -58,6 +58,8 @@ class Attempt:
     """A kill must not lose it."""
     is_synced: bool = False
     """Nor a power cut."""
+    has_committed: bool = False
+    """By what the flusher was told."""
     is_void: bool = False
     """It failed before its end was written: no recovery can bring it about."""
 
@@ -145,9 +147,19 @@ class Machine:
         return (promise.op for promise in promises)
 
     @property
+    def _asked(self) -> set[str]:
+        """Those that somebody has asked for."""
+        return {job_id for op in self._open_ops() for job_id in op.ids}
+
+    @property
     def busy(self) -> set[str]:
         """Jobs of which a change waits for its commit."""
-        return {job_id for op in self._open_ops() for job_id in op.ids}
+        busy = self._asked
+        if self.flying is not None:
+            busy.update(job_id for op in self.flying.own_ops for job_id in op.ids)
+        staged = self.node.engine.state.changes.staged
+        busy.update(change.record.id for change in staged if isinstance(change, Transition) and _is_own_retry(change))
+        return busy
 
     @property
     def moving(self) -> set[str]:
@@ -169,23 +181,38 @@ class Machine:
 
     def advance(self, ms: float) -> None:
         """Time passes."""
+        self.world.look_for_silence(self.clock.now().mono_ms)
         self.node.advance(ms)
         now = self.clock.now()
-        self.world.pass_time(now.mono_ms, now.wall_ms, self.busy)
+        silent = [fact for fact in self.world.jobs.values() if fact.state == ACTIVE and fact.stalls_at <= now.mono_ms]
+        self.books["stalls"] += sum(fact.stalls_at == fact.deadline for fact in silent)
+        self.world.pass_time(now.mono_ms, now.wall_ms, self._asked, self._kept_letters())
 
     def skew(self, ms: float) -> None:
         """The wall clock jumps."""
+        self.world.look_for_silence(self.clock.now().mono_ms)
         self.node.skew(ms)
         now = self.clock.now()
-        self.world.pass_time(now.mono_ms, now.wall_ms, self.busy)
+        self.world.pass_time(now.mono_ms, now.wall_ms, self._asked, self._kept_letters())
+
+    def _kept_letters(self) -> set[str]:
+        """Those whose retry is due: it comes before their end, which is then looked at again a minute later."""
+        jobs, wall_ms = self.node.engine.state.jobs, self.clock.now().wall_ms
+        due = {fact.id for fact in self.world.jobs.values() if fact.state == FAILED and fact.retry_at <= wall_ms}
+        return due & jobs.keys()
 
     # flushes
 
     def flush_begin(self) -> None:
         """The flusher tries, if it does not already."""
         if self.flying is None:
-            self.node.health.is_pausing = False
             self.node.flush_begin()
+
+    def commit_here(self) -> None:
+        """The turn of somebody who is alone and waits for a commit ends: it is made, or begun, if that can be done."""
+        if self.node.commit_here():
+            self.books["commits within a turn"] += self.flying is None
+            self.books["commits begun within a turn"] += self.flying is not None
 
     def flush_begun(self, batch: Batch) -> None:
         """The flusher has taken all changes; its transaction is about to begin."""
@@ -205,10 +232,15 @@ class Machine:
     def flush_end(self) -> bool:
         """Returns whether no flush was under way, or it has committed."""
         attempt = self.flying
-        if attempt is None:
-            return True
-        has_committed = self.node.flush_end()
-        self.flying = None
+        while self.flying is attempt and attempt is not None:
+            require(self.node.step(), "nobody ends the flush that was begun")
+        return attempt is None or attempt.has_committed
+
+    def flush_over(self, *, has_committed: bool) -> None:
+        """The flusher has told everybody how it has ended."""
+        attempt, self.flying = self.flying, None
+        assert attempt is not None
+        attempt.has_committed = has_committed
         error = self.node.health.error
         number = self.attempts.index(attempt)
         self.say(f"  flush {number} {'has committed' if has_committed else f'failed: {error}'}")
@@ -219,7 +251,6 @@ class Machine:
             require(error is not None and error.transient, f"flush {number} can never succeed: {error}")
             require(self.disk.trouble is not None, f"flush {number} fails on a healthy disk: {error}")
             self._note_failure(attempt, number)
-        return has_committed
 
     def _note_success(self, attempt: Attempt, number: int) -> None:
         require(all(p.verdict for p in attempt.promises), f"flush {number} has committed, and not everybody knows")
@@ -236,7 +267,6 @@ class Machine:
         told = [promise.op.what for promise in dropped if promise.verdict is not False]
         require(not told, f"flush {number} has failed, and was not refused: {told}")
         attempt.is_void = self.disk.trouble is not Trouble.SYNC  # else all of it was written, and is not trusted
-        self.node.health.is_pausing = self.chance.random() < 0.5
         self._release({job_id for promise in dropped for job_id in promise.op.ids})
 
     def _release(self, ids: set[str]) -> None:
@@ -258,24 +288,46 @@ class Machine:
                 if change.job is not None:
                     count = partial(World.count_cron, name=change.name, executions=change.job.executions)
                     ops.append(Op(f"run {change.job.executions} of {change.name}", count))
+            elif isinstance(change, Transition) and _is_own_retry(change):
+                ops.append(self._retry(change))
             elif isinstance(change, Transition) and _is_of_server(change) and not change.is_doomed:
                 ops.append(Op(f"birth of {change.record.id}", partial(World.add, fact=_born(change))))
         return ops
+
+    def _retry(self, change: Transition) -> Op:
+        """A dead letter comes back by itself."""
+        job_id, wall_ms = change.record.id, self.clock.now().wall_ms
+        fact = self.world.jobs.get(job_id)
+        is_due = fact is not None and fact.state == FAILED and fact.retry_at <= wall_ms
+        require(is_due, f"{job_id} comes back by itself, but it is {fact}")
+        assert fact is not None
+        self.books["automatic retries"] += 1
+        again = partial(World.start_over, job_id=job_id, run_at=change.record.run_at, retries=fact.retries + 1)
+        return Op(f"retry of {job_id}", again, frozenset({job_id}))
 
     def settle(self) -> None:
         """No change waits any longer."""
         self.flush_end()
         if self.node.engine.state.changes or self.node.health.error is not None:
-            self.flush_begin()
+            self.flush_begin()  # unless the end of the other has begun the next
+        while self.flying is not None:
             self.flush_end()
 
-    def checkpoint(self, mode: db.CheckpointMode) -> None:
-        """What is in the WAL goes into the file; when all of it does, it is on the disk."""
-        is_complete = self.node.checkpoint(mode)
+    def checkpointed(self, mode: db.CheckpointMode, result: db.CheckpointResult) -> None:
+        """What was in the WAL is in the file as far as possible; when all of it is, it is on the disk."""
+        is_complete = not result.busy and result.moved >= result.wal_frames
         self.say(f"  checkpoint {mode}: {'complete' if is_complete else 'not complete'}")
+        self.books["checkpoints"] += 1
         if is_complete:
             last = max(number for number, attempt in enumerate(self.attempts) if attempt.is_kept)
             self.attempts[last].is_synced = self.attempts[last] is not self.flying
+
+    def free_bytes(self) -> int:
+        return self.disk.free_bytes()
+
+
+def _is_own_retry(change: Transition) -> bool:
+    return change.kind is TransitionKind.REVIVE and change.job.past is not None
 
 
 def _is_of_server(change: Transition) -> bool:
@@ -295,6 +347,7 @@ def _born(change: Transition) -> Fact:
         removes_completed=record.remove_on_complete,
         removes_failed=record.remove_on_fail,
         timeout=record.timeout,
+        silence=STALL_INTERVAL_MS if record.stall_timeout is None else record.stall_timeout,
         key=record.unique_key,
         holds_key=record.unique_key is not None,
         is_from_cron=change.job.is_from_cron,

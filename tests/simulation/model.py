@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 GRACE_MS = 2_000.0
 MAX_STALLS = 3
+STALL_INTERVAL_MS, STALL_GRACE_MS, STALL_RECHECK_MS = 30_000.0, 5_000.0, 5_000.0
 QUEUED, ACTIVE, COMPLETED, FAILED = "queued", "active", "completed", "failed"
 NEVER = float("inf")
 FAIL_PARENT, CONTINUE, IGNORE, REMOVE = POLICIES = (
@@ -70,6 +71,13 @@ class Fact:
     ttl: float = 0.0
     expires: float = NEVER
     started: float = 0.0
+    silence: float = STALL_INTERVAL_MS
+    heard: float = 0.0
+    """When its holder has last given a sign of life."""
+    seen_silent: float = NEVER
+    retries: int = 0
+    """How often it came back from the dead letters by itself, since somebody brought it back."""
+    retry_at: float = NEVER
     letter_ends: float = NEVER
     """When a dead letter has been kept long enough, on the wall clock."""
 
@@ -89,31 +97,63 @@ class Fact:
     @property
     def deadline(self) -> float:
         """When time alone takes it from its holder, on the monotonic clock."""
-        ends = self.expires + GRACE_MS
-        return ends if self.timeout is None else min(ends, self.started + self.timeout)
+        return min(self.expires + GRACE_MS, self._times_out, self.stalls_at)
+
+    @property
+    def _times_out(self) -> float:
+        return NEVER if self.timeout is None else self.started + self.timeout
+
+    @property
+    def is_timed_out(self) -> bool:
+        """Whether that is what ends first."""
+        return self._times_out <= self.deadline
+
+    @property
+    def silent_at(self) -> float:
+        """When it is first found to be silent."""
+        return max(self.heard + self.silence + 1, self.started + STALL_GRACE_MS)
+
+    @property
+    def stalls_at(self) -> float:
+        """When it is found to be silent once more, if nothing is heard of it meanwhile."""
+        return (self.silent_at if self.seen_silent == NEVER else self.seen_silent) + STALL_RECHECK_MS
+
+
+@dataclass(frozen=True, slots=True)
+class Letters:
+    """What a queue does with its dead letters."""
+
+    age: float = LETTER_AGE_MS
+    retry_after: float | None = None
+    """None: it brings none back by itself."""
+    max_retries: int = 2
+
+    def retry_at(self, fact: Fact, wall_ms: float) -> float:
+        is_wanted = self.retry_after is not None and fact.retries < self.max_retries
+        return wall_ms + self.retry_after if is_wanted and self.retry_after is not None else NEVER
 
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """When a job has failed for good, and for how long the queues kept dead letters then, by what had committed."""
+    """When a job has failed for good, and what the queues did with dead letters then, by what had committed."""
 
     wall_ms: float
-    ages: dict[str, float]
+    letters: dict[str, Letters]
 
 
 @dataclass(slots=True)
 class World:
-    """All jobs, which ids have completed, which queues are paused, for how long they keep dead letters, and how often
-    each cron has fired."""
+    """All jobs, which ids have completed, which queues are paused, what they do with dead letters, and how often each
+    cron has fired."""
 
     jobs: dict[str, Fact] = field(default_factory=dict)
     finished: set[str] = field(default_factory=set)
     paused: set[str] = field(default_factory=set)
-    ages: dict[str, float] = field(default_factory=dict)
+    letters: dict[str, Letters] = field(default_factory=dict)
     crons: dict[str, int] = field(default_factory=dict)
 
     def copy(self) -> World:
-        return World(dict(self.jobs), set(self.finished), set(self.paused), dict(self.ages), dict(self.crons))
+        return World(dict(self.jobs), set(self.finished), set(self.paused), dict(self.letters), dict(self.crons))
 
     def add(self, fact: Fact) -> None:
         """A new job, or a new life of its id. What it waits for may have completed since it was pushed."""
@@ -166,7 +206,7 @@ class World:
 
     def death(self, wall_ms: float) -> Death:
         """What a job that ends now would become."""
-        return Death(wall_ms, dict(self.ages))
+        return Death(wall_ms, dict(self.letters))
 
     def lose(self, job_id: str, *, stalls: int, wall_ms: float) -> None:
         """Its holder is gone: an attempt is charged, and its ACK still counts until somebody else has the job.
@@ -176,6 +216,17 @@ class World:
         run_at = self.jobs[job_id].run_at
         if self._charge(job_id, stalls, None if run_at is None else min(run_at, wall_ms), wall_ms):
             self._tell_parent(self.jobs[job_id], self.death(wall_ms))
+
+    def stall(self, job_id: str, wall_ms: float) -> None:
+        """Its holder is silent: the same, but for a pause before the next attempt."""
+        if self._charge(job_id, 1, None, wall_ms):
+            self._tell_parent(self.jobs[job_id], self.death(wall_ms))
+
+    def look_for_silence(self, mono_ms: float) -> None:
+        """What has become silent while nobody looked is seen now."""
+        for fact in [f for f in self.jobs.values() if f.state == ACTIVE and f.silent_at <= mono_ms]:
+            if fact.seen_silent == NEVER:
+                self.change(fact.id, seen_silent=mono_ms)
 
     def _charge(self, job_id: str, stalls: int, run_at: float | None, wall_ms: float) -> bool:
         """Returns whether that was the last attempt."""
@@ -191,12 +242,15 @@ class World:
         return False
 
     def requeue(self, job_id: str, **fields: object) -> None:
-        self.change(job_id, state=QUEUED, connection=None, is_renewed=False, expires=NEVER, **fields)
+        idle = {"connection": None, "is_renewed": False, "expires": NEVER, "seen_silent": NEVER}
+        self.change(job_id, state=QUEUED, **idle, **fields)
 
     def _bury(self, job_id: str, death: Death, **fields: object) -> None:
         self.requeue(job_id, missing=NOBODY, is_late_ack_good=False, holds_key=False, result=None, **fields)
-        age = death.ages.get(self.jobs[job_id].queue, LETTER_AGE_MS)
-        self.change(job_id, state=FAILED, letter_ends=death.wall_ms + age)
+        fact, wall_ms = self.jobs[job_id], death.wall_ms
+        letters = death.letters.get(fact.queue, Letters())
+        times = {"letter_ends": wall_ms + letters.age, "retry_at": letters.retry_at(fact, wall_ms)}
+        self.change(job_id, state=FAILED, **times)
 
     def affected_parent(self, fact: Fact) -> Fact | None:
         """Whom the final failure of that job changes."""
@@ -217,7 +271,14 @@ class World:
         """A new life: out of the dead letters, or after a completion."""
         self.finished.discard(job_id)
         holds_key = self.jobs[job_id].key is not None
-        fields = {**fields, "holds_key": holds_key, "key_expires": NEVER, "missing": NOBODY}
+        fields = {
+            "retries": 0,
+            **fields,
+            "retry_at": NEVER,
+            "holds_key": holds_key,
+            "key_expires": NEVER,
+            "missing": NOBODY,
+        }
         self.requeue(job_id, attempts=0, stalls=0, token=None, is_late_ack_good=False, **fields)
 
     # losses
@@ -229,14 +290,23 @@ class World:
             elif fact.id not in busy:  # else its commit, or the end of it, decides
                 self.lose(fact.id, stalls=0, wall_ms=wall_ms)
 
-    def pass_time(self, mono_ms: float, wall_ms: float, busy: set[str]) -> None:
+    def pass_time(self, mono_ms: float, wall_ms: float, busy: set[str], kept: set[str]) -> None:
+        """*kept* are letters that are about to be retried rather than to end, as soon as they can be."""
         due = [f for f in self.jobs.values() if f.state == ACTIVE and f.deadline <= mono_ms and f.id not in busy]
         for fact in sorted(due, key=lambda fact: fact.deadline):
-            if fact.timeout is not None and fact.started + fact.timeout <= fact.expires + GRACE_MS:
-                self.fail(fact.id, is_final=False, death=self.death(wall_ms - (mono_ms - fact.deadline)))
+            then_wall_ms = wall_ms - (mono_ms - fact.deadline)
+            if fact.is_timed_out:
+                self.fail(fact.id, is_final=False, death=self.death(then_wall_ms))
+            elif fact.expires + GRACE_MS <= fact.stalls_at:
+                self.lose(fact.id, stalls=1, wall_ms=then_wall_ms)
             else:
-                self.lose(fact.id, stalls=1, wall_ms=wall_ms - (mono_ms - fact.deadline))
-        self.remove([f.id for f in self.jobs.values() if f.state == FAILED and f.letter_ends <= wall_ms])
+                self.stall(fact.id, then_wall_ms)
+        for fact in [f for f in self.jobs.values() if f.state == ACTIVE and f.silent_at < mono_ms]:
+            if fact.seen_silent == NEVER:
+                self.change(fact.id, seen_silent=fact.silent_at)
+        self.remove(
+            [f.id for f in self.jobs.values() if f.id not in kept and f.state == FAILED and f.letter_ends <= wall_ms]
+        )
 
     def restart(self, wall_ms: float) -> None:
         """What recovery makes of a file that says this."""

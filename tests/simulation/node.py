@@ -1,17 +1,17 @@
 """One run of the server on a simulated disk: the real broker, engine, flusher and storage, without Trio and threads.
 
-A flush is the flusher's own coroutine, driven by hand: it stops where the writer's thread would begin its transaction,
-so that commands can come while it is under way.
+The flusher is its own coroutine, driven by hand: it stops where the writer's thread would begin a transaction, so that
+commands can come while one is under way, and where it would sleep. What it does next is decided by nobody else.
 """
 
 from __future__ import annotations
 
 import random
 import tempfile
-import types
-from collections.abc import Coroutine, Generator
+from collections.abc import Coroutine
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Protocol
 
 import apsw
@@ -22,67 +22,66 @@ from bunqueue_trio.engine.reading import ReadNeededError
 from bunqueue_trio.engine.state import FactsNeededError
 from bunqueue_trio.errors import StorageError
 from bunqueue_trio.ids import Ids
+from bunqueue_trio.model.instant import Now
 from bunqueue_trio.model.replies import Reply
 from bunqueue_trio.protocol.codec import decode_command
+from bunqueue_trio.server import store as store_module
 from bunqueue_trio.server.broker import Broker
-from bunqueue_trio.server.flusher import Flusher
+from bunqueue_trio.server.flusher import MAX_RETRY_S, Flusher
 from bunqueue_trio.server.startup import load_engine
 from bunqueue_trio.server.storage_health import StorageHealth
+from bunqueue_trio.server.store import Store
 from bunqueue_trio.storage import connection as db
-from bunqueue_trio.storage import lists, reads, writes
-from bunqueue_trio.storage.batch import Batch, CommitReport
+from bunqueue_trio.storage import lists, reads
+from bunqueue_trio.storage.batch import Batch
 from tests.simulation.disk import VFS_NAME
 from tests.simulation.model import Violation
+from tests.simulation.virtual import VIRTUAL, Call, Event, Nap, Stop, Turn
 
 PATH = str(Path(tempfile.gettempdir()) / "bunqueue-simulation.db")
 """No such file is ever made: the name only has to lie in a folder that could hold it."""
 TRIES = 4
-TICKS_MAX = 1_000
+TICKS_MAX = 3_000  # a cron whose last run waits for its commit is looked at every 20 ms
+TURNS_MAX = 50
+PAUSES_MAX = 3
+QUICK_SHARE = 0.7
+CHECKPOINT_ABOVE_FRAMES = (4, 30, 1_000)
 
 
 class Observer(Protocol):
-    """Who is told when a flush has taken the changes."""
+    """Who is told when a flush has taken the changes, how it has ended, and what was folded in; and knows the disk."""
 
     def flush_begun(self, batch: Batch) -> None: ...
 
+    def flush_over(self, *, has_committed: bool) -> None: ...
 
-@types.coroutine
-def _until_resumed() -> Generator[None, None, None]:
-    yield
+    def checkpointed(self, mode: db.CheckpointMode, result: db.CheckpointResult) -> None: ...
+
+    def free_bytes(self) -> int: ...
 
 
-class _Store:
-    """What broker and flusher use of `Store`."""
+class SimulatedStore(Store):
+    """The server's own, but for its threads and for what it asks the operating system."""
 
-    path = PATH
-    is_in_memory = False
-
-    def __init__(self, observer: Observer, connection: Any) -> None:
+    def __init__(self, observer: Observer, connection: apsw.Connection, chance: random.Random) -> None:
+        opened: Any = SimpleNamespace(writer=connection, reader=connection)
+        store_module.PASSIVE_ABOVE_FRAMES = chance.choice(CHECKPOINT_ABOVE_FRAMES)
+        super().__init__(PATH, opened, b"")
+        thread: Any = self._write
+        thread.is_quick = lambda: chance.random() < QUICK_SHARE
         self._observer = observer
-        self._connection = connection
 
-    async def commit(self, batch: Batch) -> CommitReport:
+    def begin_commit(self, batch: Batch) -> Any:
         self._observer.flush_begun(batch)
-        await _until_resumed()
-        return writes.apply_batch(self._connection, batch, PATH)
+        return super().begin_commit(batch)
 
-    async def find_completed(self, ids: list[str]) -> Any:
-        raise NotImplementedError
+    def _checkpoint(self, mode: db.CheckpointMode) -> db.CheckpointResult:
+        result = super()._checkpoint(mode)
+        self._observer.checkpointed(mode, result)
+        return result
 
-    read_completed = read_pinned = find_completed
-
-
-class _FreeTurn:
-    """The lock around a flush, where nothing else can want it."""
-
-    def locked(self) -> bool:
-        return False
-
-    def acquire_nowait(self) -> None:
-        pass
-
-    def release(self) -> None:
-        pass
+    def free_bytes(self) -> int:
+        return self._observer.free_bytes()
 
 
 class Connection:
@@ -115,17 +114,22 @@ class Node:
         except StorageError:
             self.connection.close(True)
             raise
-        store: Any = _Store(observer, self.connection)
+        VIRTUAL.clock, VIRTUAL.ahead_s = clock, 0.0
+        self.store = store = SimulatedStore(observer, self.connection, random.Random(f"store {seed}"))
         self.health = StorageHealth(max_backlog_jobs=10_000, max_backlog_bytes=1 << 26)
         self.broker = Broker(self.engine, clock, store.find_completed, self.health, store)
-        self.broker.flush_turn = _FreeTurn()  # type: ignore[assignment]
+        broker: Any = self.broker
+        broker.flush_turn, broker.flush_wanted = Turn(), Event()
         self.flusher = Flusher(self.broker, store)
-        self._flush: Coroutine[None, None, bool] | None = None
+        self._observer, self._tell_waiters = observer, broker.flush_ended
+        broker.flush_ended = self._flush_ended
+        self._flush_count = 0
+        self._run: Coroutine[Stop, None, None] = self.flusher.run()
+        self._stop = self._run.send(None)
 
     def close(self) -> None:
         """The process is no more."""
-        if self._flush is not None:
-            self._flush.close()
+        self._run.close()
         with suppress(apsw.Error):  # its last writes go to a disk that nobody will see
             self.connection.close(True)
 
@@ -157,8 +161,20 @@ class Node:
             self.engine.clear_facts()
         raise Violation(f"{cmd} asks the file the same again and again")
 
-    def after_turn(self) -> None:
-        self.broker.after_turn(self.clock.now())
+    def after_turn(self, *, notes_changes: bool = True) -> None:
+        self.broker.after_turn(self.clock.now(), notes_changes=notes_changes)
+
+    @property
+    def can_commit_here(self) -> bool:
+        """As `Broker.is_alone` sees it, for the connection that is busy alone."""
+        return not self.is_flushing and self.health.error is None
+
+    def commit_here(self) -> bool:
+        """At the end of the turn of somebody who is alone."""
+        if self.broker.commit_here():
+            return True
+        self.broker.note_changes(self.clock.now())
+        return False
 
     # time
 
@@ -185,28 +201,54 @@ class Node:
 
     @property
     def is_flushing(self) -> bool:
-        return self._flush is not None
+        return self.broker.is_flushing
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether memory holds nothing that the file does not, and nothing is wrong with it."""
+        return not self.is_flushing and not self.engine.state.changes and self.health.error is None
 
     def flush_begin(self) -> None:
-        """The flusher takes what has changed."""
-        assert self._flush is None
-        self._flush = self.flusher.flush()
-        self._flush.send(None)
+        """Somebody waits for the next commit. Pauses are over at once."""
+        if self.engine.state.changes:
+            self.broker.ticket.is_awaited = True
+        self.broker.flush_wanted.set()
+        for _ in range(PAUSES_MAX):
+            self.go_on()
+            if self.is_flushing or self.is_clean:
+                return
+            VIRTUAL.ahead_s += MAX_RETRY_S
+        raise Violation("somebody waits for a commit, and the flusher does not flush")
 
-    def flush_end(self) -> bool:
-        """The transaction is carried out. Returns whether it has committed."""
-        flush, self._flush = self._flush, None
-        assert flush is not None
-        try:
-            flush.send(None)
-        except StopIteration as end:
-            return bool(end.value)
-        raise Violation("a flush waits twice")
+    def go_on(self) -> None:
+        """Let the flusher do what it would, until time has to pass or a transaction is about to begin."""
+        for _ in range(TURNS_MAX):
+            is_call = isinstance(self._stop, Call)
+            if (is_call and self.is_flushing) or not self.step():
+                return
+        raise Violation("the flusher has something to do all the time, and does not do it")
 
-    def checkpoint(self, mode: db.CheckpointMode) -> bool:
-        """Returns whether all of the WAL is in the file, and so on the disk."""
-        try:
-            result = db.checkpoint(self.connection, mode, wait_ms=0)
-        except StorageError:
+    def step(self) -> bool:
+        """Let it go on behind what it waits for, which is a call of the writer's thread or over. False: it is not."""
+        if isinstance(self._stop, Call):
+            self._stop.make()
+        elif not self._stop.is_over:
             return False
-        return not result.busy and result.moved >= result.wal_frames
+        self._stop = self._run.send(None)
+        return True
+
+    @property
+    def pause_ms(self) -> float:
+        """For how long the flusher sleeps if nobody wakes it."""
+        left_s = self._stop.until_s - VIRTUAL.current_time() if isinstance(self._stop, Nap) else 0.0
+        return max(left_s * 1000, 0.0)
+
+    def _flush_ended(self, now: Now) -> None:
+        self._tell_waiters(now)
+        has_committed, self._flush_count = self.flusher.flush_count > self._flush_count, self.flusher.flush_count
+        self._observer.flush_over(has_committed=has_committed)
+
+    def checkpoint(self, mode: db.CheckpointMode) -> None:
+        """One that is not the flusher's."""
+        with suppress(StorageError):
+            self.store._checkpoint(mode)

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from tests.simulation.actor import nothing
-from tests.simulation.model import COMPLETED, FAILED, QUEUED, Fact, Op, World, require
+from tests.simulation.model import COMPLETED, FAILED, QUEUED, Fact, Letters, Op, World, require
 from tests.simulation.workers import Workers
 
 DAY_MS = 86_400_000
@@ -24,6 +24,9 @@ SETTINGS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("RemoveGroupConcurrency", {"groupId": "g"}),
 )
 """Far from where they would keep a job from running."""
+
+KEPT = ((8_000, None), (20_000, None), (3_600_000, None), (3_600_000, 1_000), (604_800_000, 5_000))
+"""For how long letters are kept, and after what time they come back by themselves; never both at about that time."""
 
 
 class Operators(Workers):
@@ -42,10 +45,14 @@ class Operators(Workers):
         self.sim.command(None, cmd, Op(cmd, nothing), queue=self.queue(), **fields)
 
     def keep_letters(self) -> None:
-        """For how long: those that are there keep their times."""
-        queue, age = self.queue(), self.chance.choice((3_600_000, 604_800_000))
-        op = Op("age of dead letters", lambda world: world.ages.__setitem__(queue, age))
-        self.sim.command(None, "SetDlqConfig", op, queue=queue, config={"maxAge": age})
+        """For how long, and whether they come back by themselves: those that are there keep their times."""
+        queue, (age, after) = self.queue(), self.chance.choice(KEPT)
+        letters = Letters(age, after)
+        config: dict[str, Any] = {"maxAge": age, "autoRetry": after is not None, "maxAutoRetries": letters.max_retries}
+        if after is not None:
+            config["autoRetryInterval"] = after
+        op = Op("keeping of dead letters", lambda world: world.letters.__setitem__(queue, letters))
+        self.sim.command(None, "SetDlqConfig", op, queue=queue, config=config)
 
     # one job
 
@@ -158,9 +165,10 @@ class Operators(Workers):
         last, ids = sim.numbers, frozenset(fact.id for world in worlds for fact in world.of_queue(queue))
 
         def apply(world: World) -> None:
-            world.remove([f.id for f in world.of_queue(queue) if f.id in ids or 0 < f.number <= last])
+            there = [f for f in world.of_queue(queue) if f.number <= last]  # not a new life that was pushed since
+            world.remove([f.id for f in there if f.id in ids or f.number])
             world.paused.discard(queue)
-            world.ages.pop(queue, None)
+            world.letters.pop(queue, None)
 
         reply = sim.command(None, "Obliterate", Op(f"end of queue {queue}", apply, ids), queue=queue)
         sim.say(f"  {queue}: {self.told(reply)}")

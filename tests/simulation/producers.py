@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.simulation.actor import CUSTOM_IDS, Actor, nothing
 from tests.simulation.machine import PENDING, REFUSED
-from tests.simulation.model import COMPLETED, NEVER, POLICIES, Fact, Op, World, require
+from tests.simulation.model import COMPLETED, NEVER, POLICIES, STALL_INTERVAL_MS, Fact, Op, World, require
 
 PLAIN_SHARE = 0.4
 OPTIONS: tuple[tuple[str, tuple[Any, ...], float], ...] = (
@@ -18,7 +18,7 @@ OPTIONS: tuple[tuple[str, tuple[Any, ...], float], ...] = (
     ("removeOnFail", (True,), 0.15),
     ("timeout", (300, 3_000), 0.15),
     ("ttl", (864_000_000,), 0.05),
-    ("stallTimeout", (86_400_000,), 0.05),
+    ("stallTimeout", (1_500, 1_500, 6_000, 86_400_000), 0.4),
     ("groupId", ("g", "h"), 0.15),
     ("tags", (["x", "y"],), 0.1),
     ("stackTraceLimit", (3,), 0.1),
@@ -159,6 +159,7 @@ class Producers(Actor):
             holds_key="uniqueKey" in options,
             key_expires=wall_ms + dedup["ttl"] if "ttl" in dedup else NEVER,
             timeout=options.get("timeout"),
+            silence=options.get("stallTimeout", STALL_INTERVAL_MS),
             missing=frozenset(i for i in options.get("dependsOn", ()) if i not in jobs or jobs[i].state != COMPLETED),
             **fields,
         )

@@ -17,6 +17,7 @@ from tests.simulation.disk import VFS_NAME, Disk, simulated_vfs
 from tests.simulation.model import Violation
 from tests.simulation.node import PATH
 from tests.simulation.simulation import Simulation
+from tests.simulation.virtual import virtual_time
 
 SEEDS_AT_ONCE = 50
 SILENT = 100
@@ -41,7 +42,7 @@ class Outcome:
 def run_seeds(seeds: Iterable[int], *, is_verbose: bool = False, stops_at_failure: bool = False) -> Outcome:
     """Live through *seeds*, one after the other, in this process."""
     outcome = Outcome()
-    with simulated_vfs() as vfs, _silence():
+    with simulated_vfs() as vfs, virtual_time(), _silence():
         db.close_writer(db.open_writer(PATH, vfs=VFS_NAME))
         template = {name: bytes(content) for name, content in vfs.disk.files.items() if content}
         for seed in seeds:

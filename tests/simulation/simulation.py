@@ -10,6 +10,7 @@ The invariants, after every end of a process, and at the end of the run:
 - every counter equals its recount (`engine.invariants`), and every field of every record is what memory held;
 - a token that is not that of the current lease is refused, before and after recovery, so that no two holders may both
   finish a job; a lease ends when its time is over and not before;
+- once the disk takes writes again, everything is in the file within a bounded time, with nobody's help;
 - in the end every job that does not wait for others for good, and is not among the dead letters, can be completed.
 
 They never say that an effect happens exactly once: the job of a lost worker is run again.

@@ -1,5 +1,7 @@
 """The simulated disk itself: what survives what. The test of the test."""
 
+from pathlib import Path
+
 import apsw
 import pytest
 
@@ -72,6 +74,21 @@ def test_a_kill_syncs_nothing(vfs, writer):
     left.plan_end(-1)
 
     assert count(vfs, left.after_power_cut(Loss.ALL, 0)) == 3
+
+
+def test_who_finds_a_wal_that_nobody_has_synced_syncs_its_folder(vfs):
+    # Else a rollback journal that the first process has deleted comes back, and rolls back all that was synced since.
+    vfs.disk = Disk({})
+    vfs.disk.plan_end(7)
+    db.open_writer(PATH, vfs=VFS_NAME).close(True)
+    vfs.disk = vfs.disk.after_kill()
+    assert len(vfs.disk.files[f"{Path(PATH).name}-wal"]) == 32
+    second = db.open_writer(PATH, vfs=VFS_NAME)
+    add(second, 0, needs_sync=True)
+    vfs.disk.plan_end(-1)
+    second.close(True)
+
+    assert count(vfs, vfs.disk.after_power_cut(Loss.ALL, 0)) == 2
 
 
 def test_an_end_amid_a_commit_leaves_none_of_it(vfs, writer):

@@ -12,7 +12,7 @@ import msgpack
 import msgspec
 import pytest
 
-from bunqueue_trio.engine import finishing, leases, recovery, settling
+from bunqueue_trio.engine import dead_letters, finishing, leases, recovery, settling
 from bunqueue_trio.engine.core import Engine
 from bunqueue_trio.engine.state import State
 from bunqueue_trio.ids import Ids
@@ -37,9 +37,10 @@ def rewritten(function: Any, old: str, new: str) -> Any:
     """*function* with one piece of its source exchanged."""
     source = textwrap.dedent(inspect.getsource(function))
     assert source.count(old) == 1, f"{old!r} is not once in {function.__qualname__}"
-    scope = dict(function.__globals__)
-    exec("from __future__ import annotations\n" + source.replace(old, new), scope)
-    return scope[function.__name__]
+    made: dict[str, Any] = {}
+    # In the living module: the simulation lends it another Trio.
+    exec("from __future__ import annotations\n" + source.replace(old, new), function.__globals__, made)
+    return made[function.__name__]
 
 
 # what is synced, and when
@@ -150,6 +151,69 @@ def _what_was_refused_takes_effect(patch):
     patch.setattr(settling.Settling, "drop", lambda self, staged, now, error=None: self.apply(staged, now))
 
 
+# when it is tried again
+
+
+@mutant
+def _a_fold_that_is_due_keeps_a_full_disk_from_being_tried(patch):
+    wait = flusher.Flusher._wait
+    patch.setattr(
+        flusher.Flusher, "_wait", rewritten(wait, "is_flush_due = self._is_retry_due ", "is_flush_due = False ")
+    )
+
+
+@mutant
+def _who_has_failed_tries_again_only_what_is_new(patch):
+    patch.setattr(flusher.Flusher, "_is_retry_due", False)
+
+
+@mutant
+def _the_window_never_ends(patch):
+    wait = rewritten(flusher.Flusher._wait, "or deadline_s <= 0", "")
+    patch.setattr(flusher.Flusher, "_wait", wait)
+
+
+@mutant
+def _freed_space_is_not_noticed(patch):
+    patch.setattr(flusher, "SPACE_WORTH_A_TRY_BYTES", 1 << 40)
+
+
+@mutant
+def _pauses_grow_for_ever(patch):
+    patch.setattr(flusher.Flusher, "_back_off", rewritten(flusher.Flusher._back_off, ", MAX_RETRY_S)", ", 1e9)"))
+
+
+# a commit within a turn
+
+
+@mutant
+def _what_a_turn_has_begun_is_confirmed(patch):
+    old = "self._begun = flight, call"
+    new = "self._begun = flight, call; flight.ticket.settle()"
+    patch.setattr(flusher.Flusher, "commit_here", rewritten(flusher.Flusher.commit_here, old, new))
+
+
+@mutant
+def _what_a_turn_has_begun_wakes_nobody(patch):
+    old = "self._broker.flush_wanted.set()\n            return True"
+    here = flusher.Flusher.commit_here
+    patch.setattr(flusher.Flusher, "commit_here", rewritten(here, old, "return True"))
+
+
+@mutant
+def _a_commit_that_fails_within_a_turn_counts(patch):
+    here = flusher.Flusher.commit_here
+    patch.setattr(
+        flusher.Flusher, "commit_here", rewritten(here, "self._fail(flight, error)", "self._land(flight, None)")
+    )
+
+
+@mutant
+def _the_end_of_what_a_turn_has_begun_is_forgotten(patch):
+    end = rewritten(flusher.Flusher._end_begun, "self._land(flight, report)", "self._broker.is_flushing = False")
+    patch.setattr(flusher.Flusher, "_end_begun", end)
+
+
 # what is written
 
 
@@ -235,6 +299,37 @@ def _leases_end_by_the_wall_clock(patch):
         original(state, job, armed_for_mono_ms, skewed)
 
     patch.setattr(leases, "look_at", look_at)
+
+
+@mutant
+def _the_silent_keep_their_jobs(patch):
+    patch.setattr(leases, "_is_stalled", lambda state, job, lease, now: False)
+
+
+@mutant
+def _the_silent_are_looked_at_once(patch):
+    old = "lease.stall_seen_mono_ms is not None and now.mono_ms >= lease.stall_seen_mono_ms + STALL_RECHECK_MS"
+    patch.setattr(leases, "look_at", rewritten(leases.look_at, old, "True"))
+
+
+@mutant
+def _stalls_are_charged_no_attempt(patch):
+    patch.setattr(leases, "_stall", rewritten(leases._stall, "record.attempts += 1", "pass"))
+
+
+@mutant
+def _signs_of_life_are_not_noted(patch):
+    old = "job.lease.heartbeat_mono_ms = now.mono_ms"
+    patch.setattr(leases, "beat", rewritten(leases.beat, old, "pass"))
+
+
+# dead letters
+
+
+@mutant
+def _dead_letters_come_back_at_once(patch):
+    old, new = "now.wall_ms + min(pause, PAUSE_CAP_MS)", "now.wall_ms"
+    patch.setattr(dead_letters, "_next_retry_at", rewritten(dead_letters._next_retry_at, old, new))
 
 
 # recovery

@@ -52,7 +52,7 @@ class Workers(Actor):
         sim.books["run again"] += bool(given)
         given[token] = fact.attempts
         lease = {"token": token, "connection": connection.id, "is_renewed": False, "is_late_ack_good": False}
-        times = {"ttl": float(ttl), "started": now.mono_ms, "expires": now.mono_ms + ttl}
+        times = {"ttl": float(ttl), "started": now.mono_ms, "expires": now.mono_ms + ttl, "heard": now.mono_ms}
         sim.world.change(job.id, state=ACTIVE, **lease, **times)
 
     # ends
@@ -172,6 +172,8 @@ class Workers(Actor):
         if fact is None or token is None:
             return
         sim, mono_ms = self.sim, self.sim.clock.now().mono_ms
+        if fact.silent_at <= mono_ms:
+            return  # too late to tell whether it is heard before the second look, or after
         reply = sim.command(None, self.chance.choice(("JobHeartbeat", "ExtendLock")), id=fact.id, token=token)
         if reply is PENDING:
             return
@@ -179,13 +181,16 @@ class Workers(Actor):
         require((reply is not REFUSED) == is_holder, f"heartbeat of {fact.id} ({fact.state}): {self.told(reply)}")
         if is_holder:
             sim.say(f"  {fact.id} is prolonged")
-            sim.world.change(fact.id, is_renewed=True, expires=mono_ms + fact.ttl)
+            sim.world.change(fact.id, is_renewed=True, expires=mono_ms + fact.ttl, heard=mono_ms)
 
     def progress(self) -> None:
         fact = self.some(ACTIVE)
-        if fact is not None:
+        mono_ms = self.sim.clock.now().mono_ms
+        if fact is not None and mono_ms < fact.silent_at:
             message = {"message": "half way"} if self.chance.random() < 0.5 else {}
-            self.sim.command(None, "Progress", id=fact.id, progress=self.chance.randrange(100), **message)
+            reply = self.sim.command(None, "Progress", id=fact.id, progress=self.chance.randrange(100), **message)
+            if reply is not PENDING and reply is not REFUSED:
+                self.sim.world.change(fact.id, heard=mono_ms)
 
     def reconnect(self) -> None:
         """A connection is lost, and with it a worker."""

@@ -3,7 +3,7 @@
 What the model grants: a sync makes all earlier writes to that file durable; a sector of 512 bytes is written whole or
 not at all; bytes outside a write are never touched. What it does not grant: that unsynced writes reach the disk in
 order, or at all, or whole. Truncating a file is such a write. Deleting one is a write to its folder, which SQLite syncs
-on some deletions and with the first sync of each new journal or WAL.
+on some deletions and with the first sync of each journal or WAL that it has opened.
 """
 
 from __future__ import annotations
@@ -163,9 +163,10 @@ def apply(files: dict[str, bytearray], event: Event) -> None:
 class _RecordingFile(apsw.VFSFile):
     def __init__(self, recorder: Recorder, name: str | apsw.URIFilename | None, flags: list[int]) -> None:
         text = name.filename() if isinstance(name, apsw.URIFilename) else name
-        # As SQLite's own file layer does it: with the first sync of a new journal or WAL goes one of its folder.
+        # As SQLite's own file layer does it: with the first sync of a journal or WAL that was opened to be made
+        # goes one of its folder, also when it was there.
         is_log = bool(flags[0] & (apsw.SQLITE_OPEN_WAL | apsw.SQLITE_OPEN_MAIN_JOURNAL))
-        self._owes_folder_sync = is_log and text is not None and not Path(text).exists()
+        self._owes_folder_sync = is_log and bool(flags[0] & apsw.SQLITE_OPEN_CREATE)
         super().__init__("", name, flags)
         self._name = Path(text or "temporary").name
         self._events = recorder.events
