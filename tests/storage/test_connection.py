@@ -29,7 +29,7 @@ COMMON = {"busy_timeout": 5_000, "cache_size": -64_000, "temp_store": 2, "mmap_s
 def test_pragmas_of_the_writer(writer):
     expected = COMMON | {
         "journal_mode": "wal", "synchronous": 1, "page_size": 4_096, "wal_autocheckpoint": 0, "query_only": 0,
-        "journal_size_limit": 64 * 1024 * 1024, "auto_vacuum": 0, "locking_mode": "normal", "application_id": 0,
+        "journal_size_limit": 12 * 1024 * 1024, "auto_vacuum": 0, "locking_mode": "normal", "application_id": 0,
         "user_version": 0, "encoding": "UTF-8",
     }  # fmt: skip
 
