@@ -94,7 +94,7 @@ class Flusher:
             if is_flush_due:
                 if self._broker.storage_health.is_disk_full:
                     await self._make_room()
-                await self.flush()
+                await self._flush()
             if self._failures:
                 self._owes_pause = False
                 await self._back_off()
@@ -140,7 +140,7 @@ class Flusher:
     async def flush_all(self) -> None:
         """Commit everything that is dirty, now, and fold the WAL in as far as possible. Raises no StorageError."""
         await self._end_begun()
-        while self._broker.engine.state.changes and not await self.flush():
+        while self._broker.engine.state.changes and not await self._flush():
             if self._failures:
                 return
         await self._tend_wal(force=True)
@@ -155,7 +155,7 @@ class Flusher:
             with trio.move_on_after(timeout_s) as patience:
                 await self._end_begun()
                 while self._broker.engine.state.changes:
-                    if not await self.flush():
+                    if not await self._flush():
                         await trio.sleep(FINAL_RETRY_S)
         except Exception:  # a defect of ours must not cost anybody's jobs
             spill(self._store.path, self._broker.engine.state.changes, self._broker.clock.now())
@@ -193,7 +193,7 @@ class Flusher:
             broker.flush_wanted = trio.Event()
         return is_flush_due
 
-    async def flush(self) -> bool:
+    async def _flush(self) -> bool:
         """One attempt at everything dirty. Returns True when it is in the file.
 
         Cancel: before the commit begins, or not at all; what has not begun is dirty again.

@@ -90,7 +90,7 @@ def _confirmed_when_asked(patch):
 def _confirmed_before_the_commit(patch):
     old = "        try:\n            report = await"
     new = "        flight.ticket.settle()\n        try:\n            report = await"
-    patch.setattr(flusher.Flusher, "flush", rewritten(flusher.Flusher.flush, old, new))
+    patch.setattr(flusher.Flusher, "_flush", rewritten(flusher.Flusher._flush, old, new))
 
 
 @mutant
