@@ -57,6 +57,10 @@ def test_synchronous_full_is_taken(path):
     writer.close()
 
 
+def cache_bytes(connection):
+    return connection.status(apsw.SQLITE_DBSTATUS_CACHE_USED)[0]
+
+
 def test_a_database_in_memory():
     opened = db.open_data_file(":memory:")
     push(opened.writer, ":memory:", "a")
@@ -89,6 +93,18 @@ def test_a_passive_checkpoint_moves_pages_and_keeps_the_file(writer, path):
     assert result.wal_frames == result.moved > 0
     assert not result.busy
     assert db.wal_bytes(path) == size > 0
+
+
+@pytest.mark.parametrize("mode", ["PASSIVE", "TRUNCATE"])
+def test_a_checkpoint_gives_back_what_the_page_cache_has_grown_by(writer, path, mode):
+    assert 0 < cache_bytes(writer) < db.CACHE_KEPT_BYTES
+    push(writer, path, *(f"{number}-{'x' * 1_000}" for number in range(2_000)))
+    assert cache_bytes(writer) > db.CACHE_KEPT_BYTES
+
+    db.checkpoint(writer, mode)
+
+    assert cache_bytes(writer) < 1_000_000
+    assert pragma(writer, "cache_size") == -64_000
 
 
 def test_a_truncating_checkpoint_empties_the_wal(writer, path):
