@@ -34,7 +34,19 @@ class Ids:
         ValueError: *secret* is too short or too long.
     """
 
-    __slots__ = ("_head", "_high", "_keyed", "_last_ms", "_low", "_pool", "_prefix", "_source")
+    __slots__ = (
+        "_head",
+        "_high",
+        "_keyed",
+        "_last_ms",
+        "_lease_head",
+        "_lease_started_at",
+        "_lease_text",
+        "_low",
+        "_pool",
+        "_prefix",
+        "_source",
+    )
 
     def __init__(self, secret: bytes, source: random.Random | None = None) -> None:
         if not KEY_MIN_BYTES <= len(secret) <= KEY_MAX_BYTES:
@@ -43,6 +55,7 @@ class Ids:
         self._keyed = hashlib.blake2b(key=secret, digest_size=16)
         self._pool: list[int] = []
         self._renew(0.0)
+        self._begin_leases(0.0)
 
     def _renew(self, wall_ms: float) -> None:
         """Begin a millisecond: new random bits, new start of the counter."""
@@ -110,15 +123,23 @@ class Ids:
             started_at: When the delivery began, epoch ms. Whole numbers count alike as int and as float.
             attempts: Attempts charged before it; they tell apart two deliveries around a clock that was put back.
 
-        Cost: about 1.5 µs.
+        Cost: about 1 µs, twice that for the first one of a millisecond.
         """
+        if started_at != self._lease_started_at:
+            self._begin_leases(started_at)
         digest = self._keyed.copy()
         # The id comes last: it may hold any character, the numbers before it cannot run into it.
-        digest.update(f"{seq} {int(started_at)} {attempts} {job_id}".encode("utf-8", "surrogatepass"))
+        digest.update(f"{seq}{self._lease_text}{attempts} {job_id}".encode("utf-8", "surrogatepass"))
         secret = digest.hexdigest()
+        return f"{self._lease_head}{secret[:3]}-a{secret[3:6]}-{secret[6:18]}"
+
+    def _begin_leases(self, started_at: float) -> None:
+        """Deliveries begin by the hundred in one millisecond: render once what their tokens share."""
+        self._lease_started_at = started_at
+        self._lease_text = f" {int(started_at)} "
         start = f"{int(started_at) & START_MASK:012x}"
         # Wire: clients expect a UUID; version 4 is the one that every validator knows.
-        return f"{start[:8]}-{start[8:]}-4{secret[:3]}-a{secret[3:6]}-{secret[6:18]}"
+        self._lease_head = f"{start[:8]}-{start[8:]}-4"
 
     @staticmethod
     def lease_start(token: str) -> float | None:

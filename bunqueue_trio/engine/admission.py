@@ -30,6 +30,7 @@ from bunqueue_trio.model.replies import IdReply, IdsReply
 from bunqueue_trio.model.transitions import Transition, TransitionKind
 
 CREATED, REPLACED = "created", "replaced"
+_READY = JobState.READY  # as a global, see `engine.finishing`
 NO_ONE: frozenset[str] = frozenset()
 
 
@@ -158,7 +159,7 @@ class Admission:
             record = JobRecord(job_id, queue_name, entry.data, wall_ms, wall_ms, wall_ms, timeline)
             if entry.name is not ABSENT:
                 record = named(record, entry.name)
-            job = Job(record, JobState.READY, seq)
+            job = Job(record, _READY, seq)
             job.dirty = Dirty.PLAIN
             jobs[job_id] = job
             dirty.append(job)

@@ -39,9 +39,10 @@ from bunqueue_trio.model.entries import CompletedJob
 from bunqueue_trio.model.instant import Now
 from bunqueue_trio.model.job import Job
 from bunqueue_trio.model.replies import Reply
-from bunqueue_trio.model.transitions import Removal, SettingsChange, Staged
+from bunqueue_trio.model.transitions import Removal, SettingsChange, Staged, Transition
 
 TIMERS_PER_TICK = 1_000  # a tick that finds more goes on in the next one, so that commands get their turn
+STALE_TIMER_NEAR_MS = 1_000  # those further away are mostly swept out before, at a fifth of the cost
 CLOCK_SLACK_MS = 1_000  # smaller steps back are left to the pulls that meet them
 IDLE_QUEUE_SWEEP_MS = 10_000
 NOT_TRIED = "Storage refuses writes"
@@ -176,9 +177,13 @@ class Engine:
             self._forget_idle_queues(now)
 
     def next_deadline_mono_ms(self, now: Now) -> float:
-        """When `tick` is due next, on the monotonic clock; infinity when nothing is."""
+        """When `tick` is due next, on the monotonic clock; infinity when nothing is.
+
+        It may turn out to be for nothing, once a second at the most.
+        """
         state = self.state
-        while state.timers and not is_live(state.timers[0]):
+        near_mono_ms = now.mono_ms + STALE_TIMER_NEAR_MS
+        while state.timers and state.timers[0][0] <= near_mono_ms and not is_live(state.timers[0]):
             heappop(state.timers)
         deadline = state.timers[0][0] if state.timers else float("inf")
         if state.due:
@@ -214,7 +219,9 @@ class Engine:
         changes, self.state.changes = self.state.changes, Changes()
         count_ends(changes)
         self.state.settings_in_flight = {
-            s.queue for s in changes.staged if isinstance(s, SettingsChange) or (isinstance(s, Removal) and s.is_whole)
+            s.queue
+            for s in changes.staged
+            if type(s) is not Transition and (isinstance(s, SettingsChange) or (isinstance(s, Removal) and s.is_whole))
         }
         self.state.set_in_flight(changes)
         return changes

@@ -41,6 +41,7 @@ class FactsNeededError(BunqueueError):
 TIMERS_SWEPT_FROM = 1_000
 DUE_SWEPT_FROM = 1_000
 Timer = tuple[float, int, Job | QueueState]
+_ACTIVE = JobState.ACTIVE  # as a global, see `engine.finishing`
 
 
 def is_live(timer: Timer) -> bool:
@@ -49,7 +50,7 @@ def is_live(timer: Timer) -> bool:
     if not isinstance(target, Job):
         return True
     lease = target.lease
-    return target.state is JobState.ACTIVE and lease is not None and lease.armed_mono_ms == mono_ms
+    return target.state is _ACTIVE and lease is not None and lease.armed_mono_ms == mono_ms
 
 
 def _nobody_waits(_queue: str) -> bool:

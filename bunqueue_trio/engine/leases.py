@@ -82,7 +82,7 @@ def grant(
     state.totals.pulled += 1
     if state.events is not None and state.hears(record.queue):
         happenings.pulled(state.events, record, now)
-    _rearm(state, job, lease, now)
+    _arm(state, job, lease, _next_look_at(state, queue, record, lease, now))
     return lease
 
 
@@ -328,30 +328,38 @@ def _tell_failure(
 
 
 def _is_stalled(state: State, job: Job, lease: Lease, now: Now) -> bool:
-    return now.mono_ms >= _stalls_at(state, job, lease)
+    return now.mono_ms >= _stalls_at(state.queues[job.record.queue], job.record, lease)
 
 
-def _stalls_at(state: State, job: Job, lease: Lease) -> float:
+def _stalls_at(queue: QueueState, record: JobRecord, lease: Lease) -> float:
     """When silence counts as a stall; never while checks are off."""
-    policy = state.queues[job.record.queue].settings.stall
+    policy = queue.settings.stall
     if not policy.enabled:
         return NEVER
-    silence = policy.stall_interval if job.record.stall_timeout is None else job.record.stall_timeout
-    return max(lease.heartbeat_mono_ms + silence + 1, lease.started_mono_ms + policy.grace_period)
+    silence = policy.stall_interval if record.stall_timeout is None else record.stall_timeout
+    silent_at = lease.heartbeat_mono_ms + silence + 1
+    spared_until = lease.started_mono_ms + policy.grace_period
+    return silent_at if silent_at > spared_until else spared_until
+
+
+def _next_look_at(state: State, queue: QueueState, record: JobRecord, lease: Lease, now: Now) -> float:
+    """The earliest moment at which time alone may end *lease*; in a minute if nothing can."""
+    deadline = lease.expires_mono_ms + state.lease_grace_ms
+    stalls_at = _stalls_at(queue, record, lease)
+    if lease.stall_seen_mono_ms is not None:
+        stalls_at = max(stalls_at, lease.stall_seen_mono_ms + STALL_RECHECK_MS)
+    if stalls_at < deadline:
+        deadline = stalls_at
+    if record.timeout:
+        deadline = min(deadline, lease.started_mono_ms + record.timeout)
+    return deadline if deadline != NEVER else now.mono_ms + UNLIMITED_LOOK_MS
 
 
 def _rearm(state: State, job: Job, lease: Lease, now: Now) -> None:
     """Make sure a timer surfaces no later than the next thing that may happen to *job*."""
-    stalls_at = _stalls_at(state, job, lease)
-    if lease.stall_seen_mono_ms is not None:
-        stalls_at = max(stalls_at, lease.stall_seen_mono_ms + STALL_RECHECK_MS)
-    deadline = min(stalls_at, lease.expires_mono_ms + state.lease_grace_ms)
-    if job.record.timeout:
-        deadline = min(deadline, lease.started_mono_ms + job.record.timeout)
+    deadline = _next_look_at(state, state.queues[job.record.queue], job.record, lease, now)
     if now.mono_ms < lease.armed_mono_ms <= deadline:
         return  # an earlier entry is on its way and will look again
-    if deadline == NEVER:
-        deadline = now.mono_ms + UNLIMITED_LOOK_MS
     _arm(state, job, lease, max(deadline, now.mono_ms))
 
 

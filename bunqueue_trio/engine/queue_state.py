@@ -15,6 +15,8 @@ from bunqueue_trio.model.grouping import PullGroup, takes_turns
 from bunqueue_trio.model.job import Job, JobState
 from bunqueue_trio.model.transitions import Removal
 
+_ACTIVE = JobState.ACTIVE  # as a global, see `engine.finishing`
+
 
 class QueueState:
     """The jobs of one queue that are not finished.
@@ -222,7 +224,7 @@ class QueueState:
 
     def activate(self, job: Job) -> None:
         """*job*, taken out by `pop_ready` or `hand_out`, runs from now on."""
-        job.state = JobState.ACTIVE
+        job.state = _ACTIVE
         self.active_count += 1
         job.block.counts[ACTIVE] += 1
 

@@ -30,7 +30,8 @@ RECORD_BYTES = 4_096  # more than all of a record but its payload and its stack
 
 def _size(record: JobRecord) -> int:
     """About how many bytes the record takes in a reply, and no less."""
-    return RECORD_BYTES + len(record.data) + sum(4 * len(line) for line in record.stacktrace or ())
+    size = RECORD_BYTES + len(record.data)
+    return size if record.stacktrace is None else size + sum([4 * len(line) for line in record.stacktrace])
 
 
 class Running:

@@ -32,6 +32,8 @@ from bunqueue_trio.model.transitions import (
     TransitionKind,
 )
 
+_COMPLETED, _RERUN = JobState.COMPLETED, TransitionKind.RERUN  # as globals, see `engine.finishing`
+
 
 class Settling:
     """Applies or drops staged changes."""
@@ -72,7 +74,7 @@ class Settling:
                 if change.held_from is not None:
                     state.unhold(change.job, change)
                 change.job.staged = None
-                if change.kind is TransitionKind.RERUN:
+                if change.kind is _RERUN:
                     self._reruns.apply(change, missing, now)
                 else:
                     self._steps[change.kind](change, now)
@@ -172,12 +174,12 @@ class Settling:
         state = self._state
         job, record = change.job, change.record
         job_id = record.id
-        is_kept = change.state is JobState.COMPLETED
+        is_kept = change.state is _COMPLETED
         if job_id in state.awaited:
             state.note_end(job_id, WaitReply(completed=True, result=change.result if is_kept else None))
         state.end(job)
         job.record = record
-        job.state = JobState.COMPLETED
+        job.state = _COMPLETED
         # Durability: its row is in the file as it stays. What others have changed on it since the flush was taken, such
         # as who has its unique key, must not be written any more: it would be written as a job that waits.
         job.dirty = 0
@@ -187,8 +189,9 @@ class Settling:
         if is_kept:  # also when its queue is about to go, for that commit may fail
             queue.note_kept()
             state.history.add(CompletedJob(record, change.result))
-        if not is_kept or change.is_doomed:
-            if not change.is_doomed:  # else nobody may come to depend on it any more
+        is_doomed = change.doomed_by is not None and change.is_doomed
+        if not is_kept or is_doomed:
+            if not is_doomed:  # else nobody may come to depend on it any more
                 state.history.remember_finished(job_id)
             if job_id in state.dependents:
                 state.keep_finished(job_id)

@@ -35,6 +35,8 @@ from bunqueue_trio.model.transitions import Announcement, Removal, Staged, Trans
 
 __all__ = ["FactsNeededError", "IdSource", "PendingChangeError", "State", "is_live"]
 
+_ACTIVE, _GONE = JobState.ACTIVE, JobState.GONE  # as globals, see `engine.finishing`
+
 
 class State(Holdings):
     """Everything the engine knows (`Holdings`), and the steps by which it changes."""
@@ -57,7 +59,7 @@ class State(Holdings):
         """Hold back the end of a job. One that is queued or parked leaves its place now, so that no pull can get it."""
         job = transition.job
         job.staged = transition
-        if job.state in (JobState.READY, JobState.DELAYED, JobState.PARKED):
+        if job.state is not _ACTIVE and job.state in (JobState.READY, JobState.DELAYED, JobState.PARKED):
             transition.held_from = job.state
             transition.held_kind = kind = kind_of(job)
             self.leave_place(job)
@@ -209,7 +211,7 @@ class State(Holdings):
         """Let go of everything *job* holds, wherever it is; its row and its dead letter are not touched."""
         record = job.record
         queue = self.queues[record.queue]
-        if job.state is JobState.ACTIVE:  # most jobs end so
+        if job.state is _ACTIVE:  # most jobs end so
             self.deactivate(job)
         else:
             self.leave_place(job)
@@ -219,7 +221,7 @@ class State(Holdings):
         if record.depends_on:
             self.forget_waiting(job)
         queue.catalog.remove(job)
-        job.state = JobState.GONE
+        job.state = _GONE
         if self.jobs.get(record.id) is job:
             del self.jobs[record.id]
         if record.id in self.awaited:

@@ -723,7 +723,19 @@ def test_a_busy_server_does_not_carry_the_timers_of_finished_jobs(harness):
 
 def test_the_deadline_passes_over_timers_of_finished_jobs(harness):
     harness.push()
+    harness.ack(*harness.pull(lockTtl=500))
+    harness.advance(GRACE)
+
+    assert harness.engine.next_deadline_mono_ms(harness.now) == float("inf")
+
+
+def test_a_far_timer_of_a_finished_job_costs_one_look_at_the_most(harness):
+    harness.push()
     harness.ack(*harness.pull())
+
+    far = harness.engine.next_deadline_mono_ms(harness.now)
+    assert far > harness.now.mono_ms + 1_000
+    harness.advance(far - harness.now.mono_ms)
 
     assert harness.engine.next_deadline_mono_ms(harness.now) == float("inf")
 
