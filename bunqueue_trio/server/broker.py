@@ -74,7 +74,7 @@ class Broker:
         """Held during each flush, and while a snapshot of the file is taken between two."""
         self.file_reads = FileReads(engine.state, self.flush_turn, reader)
         self.flush_wanted = trio.Event()
-        self.commit_here: Callable[[], bool]
+        self.commit_here: Callable[..., bool]
         """Commits what a turn of `is_alone` has made dirty, without a change of task; lent by the flusher."""
         self.timer_moved = trio.Event()
         self.is_closing = False
@@ -140,7 +140,7 @@ class Broker:
             self.waits_for_commit = False
             self.publish_events()  # to those who have listened so far
             return self.rooms[kind](command, now)
-        staged_before = len(engine.state.changes.staged)
+        staged_before = 0 if health.error is None else len(engine.state.changes.staged)
         try:
             reply = engine.execute(command, now, None if client is None else client.id)
         except PendingChangeError:
@@ -155,9 +155,11 @@ class Broker:
                 self._note_timer(waiter.deadline_mono_ms)
                 return Parked(waiter)
             return empty_reply(command)
-        if len(engine.state.changes.staged) != staged_before:
+        if health.error is None:
+            pass
+        elif len(engine.state.changes.staged) != staged_before:
             health.refuse_while_degraded(self._unstage)
-        elif health.error is not None and (kind is Push or kind is PushBatch):
+        elif kind is Push or kind is PushBatch:
             if self.waits_for_commit:  # of a job that others have pushed, and that is in memory only
                 health.refuse_while_degraded(_undo_nothing)
             health.note_buffered(_payload_bytes(command))

@@ -72,7 +72,7 @@ class Connection:
             is_alone = broker.is_alone(session)
             hold = self._take(data, notes_changes=not is_alone)
             if is_alone:
-                self._see_to_flush(is_awaited=hold is None and session.unconfirmed_count == 1)
+                self._see_to_flush(awaited_count=session.unconfirmed_count if hold is None else 0)
             if hold is not None:
                 await see_through(session, broker, hold)
             if self._frames.fault is not None:
@@ -87,12 +87,13 @@ class Connection:
         with trio.move_on_after(LAST_WORDS_S):
             await self._outbox.wait_drained()
 
-    def _see_to_flush(self, *, is_awaited: bool) -> None:
-        """After a turn of a client who is alone: if it waits for one commit, that is made before anything else."""
-        if is_awaited and self._broker.commit_here():
-            self._lingering.owe_checkpoint()
-        else:
+    def _see_to_flush(self, *, awaited_count: int) -> None:
+        """After a turn of a client who is alone: what it waits for is committed, or begun, before anything else."""
+        is_small = awaited_count == 1
+        if not awaited_count or not self._broker.commit_here(is_small=is_small):
             self._broker.note_changes(self._broker.clock.now())
+        elif is_small:
+            self._lingering.owe_checkpoint()
 
     def _take(self, data: bytes, *, notes_changes: bool) -> Hold | None:
         """Execute what *data* completes; returns what has to be waited for."""

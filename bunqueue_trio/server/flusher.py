@@ -101,15 +101,18 @@ class Flusher:
             else:
                 await self._tend_wal()
 
-    def commit_here(self) -> bool:
+    def commit_here(self, *, is_small: bool = True) -> bool:
         """Commit what is dirty while the caller's client, who is alone, waits for it: to sleep would cost more.
 
         Blocks the loop for `PATIENCE_S` at the most; what takes longer is left to `run`, and so are the next commits.
 
+        Args:
+            is_small: False for one that will take longer in any case: it is begun, and the loop goes on.
+
         Returns:
             False: not begun.
         """
-        if self._impatient_commits:
+        if is_small and self._impatient_commits:
             self._impatient_commits -= 1
             return False
         is_busy = self._failures or self._begun is not None or self._store.is_checkpointing
@@ -118,9 +121,10 @@ class Flusher:
         flight = self._take_off()
         try:
             call = self._store.begin_commit(flight.snapshot.batch)
-            if not call.is_over_within(PATIENCE_S):
+            if not is_small or not call.is_over_within(PATIENCE_S):
                 self._begun = flight, call
-                self._impatient_commits = COMMITS_WITHOUT_PATIENCE
+                if is_small:
+                    self._impatient_commits = COMMITS_WITHOUT_PATIENCE
                 self._broker.flush_wanted.set()
                 return True
             report = call.result()
@@ -263,6 +267,9 @@ class Flusher:
         now = broker.clock.now()
         broker.batch_in_flight = None
         broker.is_flushing = False
+        goes_on_early = not broker.events.is_listened_to  # else events are told first, and then what has caused them
+        if goes_on_early:
+            self._confirm(flight.ticket)  # it is in the file: those who wait go on while we see to the rest
         broker.engine.committed(flight.changes, now, missing=report.missing, kept=report.kept)
         broker.engine.forgotten(report.forgotten)
         self.flush_count += 1
@@ -276,9 +283,13 @@ class Flusher:
             log.info(
                 ("Disk full condition" if was_full else "Trouble with the file") + " cleared - writes succeeding again"
             )
-        flight.ticket.settle()
-        broker.note_committed(flight.ticket)
+        if not goes_on_early:
+            self._confirm(flight.ticket)
         broker.flush_ended(now)
+
+    def _confirm(self, ticket: Ticket) -> None:
+        ticket.settle()
+        self._broker.note_committed(ticket)
 
     def _fail(self, flight: _Flight, error: StorageError) -> None:
         """The file has refused it: what must be kept goes back in front of what is newer, the others are told no."""

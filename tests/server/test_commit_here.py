@@ -1,4 +1,5 @@
 """A client who is alone and waits for one commit: it is made in the turn that asks for it, if it does not take long.
+One who waits for several replies has it begun there.
 
 Where it does, or somebody else is busy, the flusher commits as ever, and reading goes on meanwhile (D-180).
 """
@@ -51,15 +52,21 @@ async def test_buffered_changes_alone_are_left_to_the_flusher(start_rig, connect
     assert rig.broker.flush_wanted.is_set()
 
 
-async def test_what_is_pipelined_is_left_to_the_flusher(start_rig, connect, autojump_clock):
+async def test_what_is_pipelined_is_begun_in_the_turn_and_ended_by_the_flusher(start_rig, connect, autojump_clock):
     rig = await start_rig(flusher=False)
     wire = connect(rig)
 
     await wire.send(*pushes(["a", "b"], durable=True))
     await wire.silence()
-
-    assert rig.store.commit_count == 0
+    assert rig.broker.is_flushing
     assert rig.broker.flush_wanted.is_set()
+
+    await rig.flusher.flush_all()
+    assert [await wire.reply(), await wire.reply()] == [{"ok": True, "id": "a"}, {"ok": True, "id": "b"}]
+    assert rig.store.ids == ["a", "b"]
+    assert rig.store.commit_count == 1
+    await durable(wire, "c")  # what takes longer in any case is no reason for impatience
+    assert rig.store.commit_count == 2
 
 
 async def test_while_somebody_else_is_busy_too_it_is_left_to_the_flusher(start_rig, connect, autojump_clock):

@@ -210,7 +210,7 @@ class Machine:
 
     def commit_here(self) -> None:
         """The turn of somebody who is alone and waits for a commit ends: it is made, or begun, if that can be done."""
-        if self.node.commit_here():
+        if self.node.commit_here(is_small=len(self.pending) == 1):
             self.books["commits within a turn"] += self.flying is None
             self.books["commits begun within a turn"] += self.flying is not None
 

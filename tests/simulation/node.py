@@ -169,9 +169,9 @@ class Node:
         """As `Broker.is_alone` sees it, for the connection that is busy alone."""
         return not self.is_flushing and self.health.error is None
 
-    def commit_here(self) -> bool:
+    def commit_here(self, *, is_small: bool) -> bool:
         """At the end of the turn of somebody who is alone."""
-        if self.broker.commit_here():
+        if self.broker.commit_here(is_small=is_small):
             return True
         self.broker.note_changes(self.clock.now())
         return False
