@@ -2,6 +2,7 @@
 
 from typing import Final
 
+import msgpack
 import msgspec
 from msgspec import Raw
 
@@ -10,6 +11,7 @@ NULL: Final = b"\xc0"
 UNDEFINED: Final = b"\xd4\x00\x00"  # fixext 1 of type 0, as the reference writes it
 
 _WHOLE = msgspec.msgpack.Decoder(Raw)
+_ANYTHING = msgspec.msgpack.Decoder()
 _WIDE_INTEGERS: Final = (0xCF, 0xD3)
 
 # Bytes of a token whose length its first byte fixes: containers count as their header alone, since their members are
@@ -28,17 +30,33 @@ _SIZED: Final = {
 def checked_payload(blob: object) -> Raw | None:
     """The payload in *blob*, or None when it is not exactly one msgpack value.
 
-    64-bit integer forms become float64: JavaScript clients would decode them as big integers and fail. Everything
-    else, "undefined" and unknown extensions included, stays as it is.
+    64-bit integer forms become float64: JavaScript clients would decode them as big integers and fail. Texts that are
+    no UTF-8 get U+FFFD where they are not: Python clients would fail, and take the whole batch along. Everything else,
+    "undefined" and unknown extensions included, stays as it is.
+
+    Cost: about 1 µs for an ordinary payload.
     """
     if not isinstance(blob, bytes):
         return None
     try:
-        payload = _WHOLE.decode(blob)
-    except (msgspec.MsgspecError, RecursionError):
-        return None
-    narrow = without_wide_integers(blob)
-    return payload if narrow is blob else Raw(narrow)
+        _ANYTHING.decode(blob)
+    except (msgspec.MsgspecError, UnicodeDecodeError, TypeError, ValueError, RecursionError):
+        try:
+            _WHOLE.decode(blob)
+        except (msgspec.MsgspecError, RecursionError):
+            return None
+        blob = _legible(blob)
+    return Raw(without_wide_integers(blob))
+
+
+def _legible(data: bytes) -> bytes:
+    """*data*, a whole msgpack value, with texts that every client can decode; as it is if it has other trouble."""
+    try:
+        value = msgpack.unpackb(data, unicode_errors="replace", strict_map_key=False)
+        packed: bytes = msgpack.packb(value)
+    except (ValueError, TypeError, RecursionError, msgpack.UnpackException):
+        return data
+    return packed
 
 
 def without_wide_integers(data: bytes) -> bytes:
