@@ -275,6 +275,8 @@ class Flusher:
         self.flush_count += 1
         broker.flush_figures.succeeded(flight.row_count, report.duration_ms)
         self.last_commit_ms = report.duration_ms
+        if report.has_mended:
+            log.warning("Damaged indexes of the data file have been built anew: look at the disk")
         self._failures = 0
         self._owes_pause = False
         self._has_alarmed = False

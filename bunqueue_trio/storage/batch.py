@@ -115,7 +115,8 @@ class CommitReport(Struct, frozen=True, gc=False):
 
     ``forgotten`` names the queue of each completed job that a rebirth deleted, ``kept`` the jobs of an emptied queue
     that are remembered as completed, ``missing`` the jobs that were to run again but had gone. ``wal_bytes`` is the
-    size of the WAL file after the commit, ``duration_ms`` how long it took.
+    size of the WAL file after the commit, ``duration_ms`` how long it took. ``has_mended``: indexes were
+    found damaged, and have been built anew.
     """
 
     forgotten: list[str]
@@ -123,3 +124,4 @@ class CommitReport(Struct, frozen=True, gc=False):
     duration_ms: float
     kept: list[str] = []
     missing: list[str] = []
+    has_mended: bool = False
