@@ -260,7 +260,7 @@ def test_a_timeline_of_the_reference_keeps_its_steps():
 
 
 @pytest.mark.parametrize(
-    "blob", [b"\xc0", b"\xd4\0\0", b"\xc7\x03\x05abc", b"\xa3\xcf\xd3\xcf", b"\xc4\x02\xcf\xd3", b"\xca\xcf\0\0\0"]
+    "blob", [b"\xc0", b"\xd4\0\0", b"\xc7\x03\x05abc", b"\xa4\xcf\x83\xd3\x83", b"\xc4\x02\xcf\xd3", b"\xca\xcf\0\0\0"]
 )
 def test_a_payload_without_wide_integers_is_untouched(blob: bytes):
     payload = payloads.checked_payload(blob)
