@@ -40,7 +40,7 @@ def checked_payload(blob: object) -> Raw | None:
         return None
     try:
         _ANYTHING.decode(blob)
-    except (msgspec.MsgspecError, UnicodeDecodeError, TypeError, ValueError, RecursionError):
+    except (msgspec.MsgspecError, ValueError, TypeError, RecursionError):
         try:
             _WHOLE.decode(blob)
         except (msgspec.MsgspecError, RecursionError):

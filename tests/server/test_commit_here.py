@@ -1,7 +1,7 @@
 """A client who is alone and waits for one commit: it is made in the turn that asks for it, if it does not take long.
-One who waits for several replies has it begun there.
 
-Where it does, or somebody else is busy, the flusher commits as ever, and reading goes on meanwhile (D-180).
+Where it does, or the client waits for several replies, it is begun there and ended by the flusher; while somebody else
+is busy the flusher commits as ever. Reading goes on meanwhile (D-180, D-191).
 """
 
 import pytest

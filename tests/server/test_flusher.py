@@ -5,6 +5,7 @@ Source: R11 to R13, R84 to R90, K16, K19, K20, K53, PD-6.
 
 import pytest
 import trio
+from msgspec.structs import replace
 
 from bunqueue_trio.errors import StorageError
 from tests.server.fakes import QUEUE, FakeStore, Rig, pull, pushes, settle_down
@@ -373,6 +374,18 @@ async def test_what_a_defect_keeps_from_the_last_flush_too_is_spilled(start_rig,
 
     [spilled] = tmp_path.iterdir()
     assert b"a" in spilled.read_bytes()
+
+
+async def test_indexes_that_had_to_be_built_anew_are_told_of(rig: Rig, autojump_clock, log, monkeypatch):
+    write = rig.store.write
+    monkeypatch.setattr(rig.store, "write", lambda batch: replace(write(batch), has_mended=True))
+
+    rig.push("a")
+    await rig.flusher.flush_all()
+
+    assert [line["message"] for line in log()] == [
+        "Damaged indexes of the data file have been built anew: look at the disk"
+    ]
 
 
 async def test_a_wal_that_cannot_be_folded_in_is_told_once_per_trouble(rig: Rig, autojump_clock, log):

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import apsw
 import pytest
 
 from bunqueue_trio.errors import StorageError
@@ -55,6 +56,9 @@ def test_a_damaged_table_is_not_mended(path, root_page):
         content[(page - 1) * 4_096] = 0xFF
         Path(path).write_bytes(content)
 
+    statements: list[str] = []
+    writer.trace_v2(apsw.SQLITE_TRACE_STMT, lambda event: statements.append(event["sql"]))
     with pytest.raises(StorageError, match="malformed"):
         writes.apply_batch(writer, Batch(results=[("a", b"1", 1.0)]), path)
+    assert "REINDEX" not in statements
     writer.close(True)
