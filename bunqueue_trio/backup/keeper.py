@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import outcome
 import trio
 from msgspec import structs
 
@@ -20,7 +21,7 @@ from bunqueue_trio.backup.patience import Patience
 from bunqueue_trio.backup.record import IN_PROGRESS, BackupLock, read_record, write_record
 from bunqueue_trio.backup.settings import BackupSettings
 from bunqueue_trio.backup.stopping import run_stoppable
-from bunqueue_trio.errors import BackupBusyError, BackupError, StorageError
+from bunqueue_trio.errors import BackupBusyError, BackupError, BackupStoppedError, StorageError
 from bunqueue_trio.logs import get_logger
 from bunqueue_trio.model.backup import BackupRecord, BackupStatus
 
@@ -43,8 +44,18 @@ REST_SHARE: Final = 1.0
 """A backup takes twice as long as it could: those who push and pull must not notice it."""
 ROUNDING_S: Final = 0.001
 
+NOT_NOW: Final = "No backup is made while the server starts or stops"
+
 T = TypeVar("T")
 OpenStore = Callable[[BackupSettings, Patience], ObjectStore]
+
+
+class _Request:
+    """A backup that somebody has asked for, and what became of it."""
+
+    def __init__(self) -> None:
+        self.is_over = trio.Event()
+        self.result: outcome.Value[Made] | outcome.Error = outcome.Error(BackupStoppedError(NOT_NOW))
 
 
 class Backups:
@@ -86,6 +97,7 @@ class Backups:
         self._warned_at = 0.0
         self._copying = trio.Lock()
         self._is_running = False
+        self._on_request: trio.Nursery | None = None  # while `run` runs
         self._made_count = 0
         self._failed_count = 0
         self._rejected_count = 0
@@ -107,11 +119,19 @@ class Backups:
         )
 
     async def run(self) -> None:
-        """Make one a minute after the start, and one every interval after the start. Returns only when cancelled.
+        """Make one a minute after the start, one every interval after the start, and those that are asked for. Returns
+        only when cancelled.
 
         One that lasts longer than the interval is not interrupted; what has become due meanwhile is left out. Where
         there is a change log, snapshots that it begins with are made in between, when it needs one.
         """
+        async with trio.open_nursery() as self._on_request:
+            try:
+                await self._keep_to_schedule()
+            finally:
+                self._on_request = None
+
+    async def _keep_to_schedule(self) -> None:
         started_s, interval_s = trio.current_time(), self.settings.interval_ms / 1000
         due_s, begin_s, pause_s = started_s + min(FIRST_S, interval_s), started_s + BEGIN_LOG_S, RETRY_S
         while True:
@@ -137,6 +157,32 @@ class Backups:
                     return False
             await trio.sleep_forever()
         return True
+
+    async def make_on_request(self) -> Made:
+        """Make a backup now, for somebody who may not wait to the end: it takes minutes, and clients give up sooner.
+
+        Cancel: the backup goes on; `status` and the log tell how it went.
+
+        Raises:
+            BackupBusyError: one is being made, here or by another process.
+            BackupError, StorageError: it has failed, or the server starts or stops.
+        """
+        request = _Request()
+        if self._on_request is not None:
+            self._on_request.start_soon(self._serve, request)
+            await request.is_over.wait()
+        return request.result.unwrap()
+
+    async def _serve(self, request: _Request) -> None:
+        try:
+            request.result = outcome.Value(await self.make())
+        except (BackupError, StorageError) as error:  # said and remembered
+            request.result = outcome.Error(error)
+        except Exception as error:
+            log.error("Internal error in a backup", exc_info=error)  # whoever asked for it may have left
+            request.result = outcome.Error(error)
+        finally:
+            request.is_over.set()
 
     async def make(self) -> Made:
         """Make a backup now.

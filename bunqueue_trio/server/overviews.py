@@ -100,13 +100,13 @@ class Overviews:
     async def back_up(self) -> dict[str, Any]:
         """Make a backup now, and answer when it is stored and, if that is set, read back.
 
-        Cancel: ends the backup.
+        Cancel: the backup goes on; `backups` shows how it went.
         """
         backups = self._broker.monitoring.backups
         if backups is None:
             raise ValidationError("This server makes no backups: S3_BACKUP_ENABLED is off, or its settings are invalid")
         try:
-            made = await backups.make()
+            made = await backups.make_on_request()
         except (BackupError, StorageError) as error:
             return {"ok": False, "error": str(error)}
         return {

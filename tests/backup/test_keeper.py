@@ -120,8 +120,79 @@ async def test_an_unexpected_error_is_not_hidden(tmp_path, autojump_clock):
     scheduled = Scheduled(tmp_path / "x.db", 1, interval_ms=60_000)
     scheduled.error = ZeroDivisionError()  # type: ignore[assignment]
 
-    with pytest.raises(ZeroDivisionError):
+    with pytest.RaisesGroup(ZeroDivisionError):
         await scheduled.backups.run()
+
+
+async def test_who_asks_for_a_backup_gets_it(tmp_path, autojump_clock, nursery):
+    scheduled = Scheduled(tmp_path / "x.db", 100, interval_ms=3_600_000)
+    nursery.start_soon(scheduled.backups.run)
+    await trio.sleep(1)
+
+    made = await scheduled.backups.make_on_request()
+
+    assert made.key == "k"
+    assert scheduled.began_s == [1]
+
+
+async def test_a_backup_goes_on_when_whoever_asked_for_it_has_left(tmp_path, autojump_clock, nursery):
+    scheduled = Scheduled(tmp_path / "x.db", 100, interval_ms=3_600_000)
+    ended_s: list[float] = []
+    make = scheduled.backups._make
+
+    async def watched() -> Made:
+        made = await make()
+        ended_s.append(trio.current_time() - scheduled._start_s)
+        return made
+
+    scheduled.backups._make = watched  # type: ignore[method-assign]
+    nursery.start_soon(scheduled.backups.run)
+    await trio.sleep(1)
+
+    with trio.move_on_after(60) as patience:
+        await scheduled.backups.make_on_request()
+
+    assert patience.cancelled_caught
+    assert scheduled.backups.status().is_running
+    with pytest.raises(BackupBusyError):
+        await scheduled.backups.make_on_request()
+    await trio.sleep(60)
+    assert ended_s == [101]
+    assert not scheduled.backups.status().is_running
+
+
+@pytest.mark.parametrize("error", [BackupError("no"), ZeroDivisionError()])
+async def test_who_asks_for_a_backup_learns_why_there_is_none(tmp_path, autojump_clock, nursery, error):
+    scheduled = Scheduled(tmp_path / "x.db", 1, interval_ms=60_000)
+    scheduled.error = error
+    nursery.start_soon(scheduled.backups.run)
+    await trio.sleep(1)
+
+    with pytest.raises(type(error)):
+        await scheduled.backups.make_on_request()
+
+    scheduled.error = None
+    await scheduled.backups.make_on_request()  # the schedule is kept to, and so are requests
+
+
+async def test_a_server_that_stops_makes_none_on_request(tmp_path, autojump_clock):
+    scheduled = Scheduled(tmp_path / "x.db", 100, interval_ms=3_600_000)
+    told: list[str] = []
+
+    async def ask() -> None:
+        with pytest.raises(BackupStoppedError) as refused:
+            await scheduled.backups.make_on_request()
+        told.append(str(refused.value))
+
+    await ask()  # it has not begun
+    async with trio.open_nursery() as nursery:
+        with trio.move_on_after(50):
+            nursery.start_soon(ask)
+            await scheduled.backups.run()
+    await ask()
+
+    assert told == [keeper.NOT_NOW] * 3
+    assert not scheduled.backups.status().is_running
 
 
 class FakeLog:

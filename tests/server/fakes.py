@@ -392,7 +392,7 @@ class Wire:
 
 
 class FakeBackups:
-    """Backups that went as told; `make` gives what ``made`` holds, or raises it."""
+    """Backups that went as told; `make_on_request` gives what ``made`` holds, or raises it."""
 
     def __init__(self, **status: Any) -> None:
         self.shown = BackupStatus(bucket="the-bucket", interval=60_000, **status)
@@ -401,7 +401,7 @@ class FakeBackups:
     def status(self) -> BackupStatus:
         return self.shown
 
-    async def make(self) -> Made:
+    async def make_on_request(self) -> Made:
         await trio.lowlevel.checkpoint()
         if isinstance(self.made, Exception):
             raise self.made
