@@ -107,6 +107,27 @@ def test_a_store_that_hangs_does_not_hold_up_the_stop(start_server: StartServer,
     server.assert_no_faults()
 
 
+def test_a_backup_goes_on_when_its_client_has_left(start_server: StartServer, bucket: Bucket, s3_server: S3Server):
+    server = start_server(S3_BACKUP_ENABLED=1, S3_BACKUP_LOG_INTERVAL=0, **bucket.environment)
+
+    def status() -> dict[str, Any]:
+        shown: dict[str, Any] = json.loads(server.get("/backups")[1])["backups"]
+        return shown
+
+    s3_server.pause()
+    try:
+        with pytest.raises(TimeoutError):
+            server.request("POST", "/backups", timeout_s=0.5)
+        time.sleep(1.5)  # who has left is noticed within half a second
+        assert status()["isRunning"]
+    finally:
+        s3_server.go_on()
+    wait_until(lambda: status()["madeCount"] == 1, "the backup is made")
+
+    assert status()["lastKey"] in bucket.names()
+    server.assert_no_faults()
+
+
 def suppressed(function: Callable[[], Any]) -> None:
     with suppress(OSError, http.client.HTTPException):
         function()
